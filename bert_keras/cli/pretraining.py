@@ -46,8 +46,9 @@ _COUNTED = (
     "instances",
     "real_token_share",
     "unknown_token_share",
-    "not_next_share",
 )
+# `not_next_share` of the manifest, by the kind of pairs.
+_PAIRS = {"next": "share of random second texts", "order": "share of swapped pairs"}
 
 
 def add_vocab(parser: argparse.ArgumentParser) -> None:
@@ -247,7 +248,10 @@ def run_pretraining_data(options: argparse.Namespace) -> None:
         )
     for line in report.lines():
         say(line)
-    print(score_table({k: v for k, v in manifest.items() if k in _COUNTED}))
+    counted = {key: manifest[key] for key in _COUNTED}
+    if (kind := manifest["settings"]["next_sentence"]) in _PAIRS:
+        counted[_PAIRS[kind]] = manifest["not_next_share"]
+    print(score_table(counted))
     print(options.output)
 
 

@@ -70,6 +70,7 @@ else:
     )
 
 _WINDOW_BATCHES = 32  # batches of texts that are sorted by length together
+_FEW_ROWS = 50  # whose scores say little
 _AT_ONCE = 2  # batches in flight: the cores stay busy between the large products
 # On a processor. The activations of a larger batch leave its cache: 10% slower.
 _CACHED_TOKENS = 2048
@@ -291,6 +292,8 @@ class Predictor:
             )
             if multi_label and missing:
                 line += f"; the threshold stays 0.5 for {listed(sorted(missing))}"
+            if len(rows) < _FEW_ROWS:
+                line += "; so few rows say little about other texts"
             say(line)
         return found
 

@@ -141,7 +141,9 @@ def _manifests_of(folders: Iterable[str]) -> _Manifests:
     for folder in sorted(folders):
         if os.path.exists(os.path.join(folder, JOURNAL)):
             raise DataError(
-                "the run that writes this data has not finished; start it again",
+                f"pretraining data must be complete; received {JOURNAL}, which "
+                "`bert-keras pretraining-data` keeps until it has finished: run the "
+                "same command again, which resumes it",
                 path=folder or ".",
             )
         manifest = read_manifest(folder)

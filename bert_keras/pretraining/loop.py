@@ -24,6 +24,7 @@ from bert_keras.pretraining.pretrainer import (
 from bert_keras.pretraining.progress import PretrainingProgress
 from bert_keras.pretraining.source import PretrainingBatches
 from bert_keras.pretraining.task import perplexity_of, scores_of
+from bert_keras.report.values import words
 from bert_keras.runs.progress import report
 from bert_keras.training.checkpoint import TrainingState, WriteCheckpoint
 from bert_keras.training.loop import RunContext, TrainingLoop
@@ -126,6 +127,7 @@ class PretrainingLoop(TrainingLoop):
             learning_rate=learning_rate,
             skip=self.skip_or_stop,
             scored_every=config.evaluate_every if held_out else 0,
+            clock=self.clock,
             share=1 - self.distillation.weight if self.distillation else 1.0,
             is_shown=devices.is_chief,
         )
@@ -151,8 +153,9 @@ class PretrainingLoop(TrainingLoop):
         """Set the rate of the next update, and how many updates there will be."""
         clock.start()
         self._set_rate()
-        update = self.progress.typical_seconds
-        more = math.ceil(clock.left / update) if update > 0 else 1
+        update = self.progress.typical_seconds  # unknown after the first update
+        planned = self.plan.steps - self.step
+        more = math.ceil(clock.left / update) if update > 0 else planned
         self.steps = self.step + (max(more, 1) if clock.left else 0)
         self.progress.expect(self.steps)
 
@@ -177,8 +180,12 @@ class PretrainingLoop(TrainingLoop):
         row = {f"dev_{name}": value for name, value in found.items()}
         self.add_row({"step": self.step, **row})
         if self.devices.is_chief:
-            shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
-            report(f"step {self.step:,}  held out: {shown}")
+            shown = ", ".join(
+                f"{words(name)} {value:.4f}"
+                for name, value in found.items()
+                if not name.endswith("_loss")  # which the report has
+            )
+            report(f"step {self.step:,}: held out {shown}")
         return False
 
     def scores_at(self, step: int) -> bool:

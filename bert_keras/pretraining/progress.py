@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.models.objective import SOFT, STATES
+from bert_keras.pretraining.clock import Clock
 from bert_keras.pretraining.task import (
     MASKED_LM,
     REPLACED,
@@ -42,6 +43,7 @@ class PretrainingProgress(UpdateProgress):
         skip: called with the number and the loss of an update whose loss or
             gradients are not finite; may raise. Later updates may have followed.
         scored_every: updates between two scorings; 0: nothing is scored.
+        clock: of a run whose end is not a number of updates.
         share: of the losses on the labels, which a teacher's have the rest of; the
             losses of the rows are the whole ones.
         is_shown: whether progress is reported.
@@ -57,6 +59,7 @@ class PretrainingProgress(UpdateProgress):
         learning_rate: Callable[[int], Any],
         skip: Callable[[int, float], object],
         scored_every: int = 0,
+        clock: Clock | None = None,
         share: float = 1.0,
         is_shown: bool = True,
     ) -> None:
@@ -67,6 +70,7 @@ class PretrainingProgress(UpdateProgress):
         self._skip = skip
         self._learning_rate = learning_rate
         self._scored_every = scored_every
+        self._clock = clock
         self._scoring_seconds = 0.0  # of the last scoring
         self.step = start
         self._updates: list[Update] = []  # since the last row
@@ -106,6 +110,9 @@ class PretrainingProgress(UpdateProgress):
         self._updates.append(dataclasses.replace(update, batches=[]))
         self._waited += update.waited
         row = self._end_row() if self.step % self.row_every == 0 else None
+        if self._clock is not None:  # else a run might seem to end before its time
+            more = max(self.steps, self.step + 1)
+            self.expect(more if self._clock.left else self.step)
         self._bar.add(
             1, lambda: _fields(row or self._row()), ends=self.step == self.steps
         )

@@ -91,8 +91,9 @@ def evaluate_collection(
         each ranking by name. Of an embedding they are by type of the vectors and by
         width, of BM25, of both fused (`hybrid`), and of the run that was given; of
         other models the order of the candidates. With `tune`, also `hybrid_weight`,
-        the chosen one, and `hybrid_weights`: by weight `ndcg_at_10` of the queries that
-        chose, and `ndcg_at_10_on_other_half`.
+        the best on the other half, `None` if vectors alone are as good there, and
+        `hybrid_weights`: by weight `ndcg_at_10` of the queries that chose, and
+        `ndcg_at_10_on_other_half`.
 
     Raises:
         ConfigError: the model does neither, or an argument is out of range.
@@ -154,7 +155,7 @@ def evaluate_collection(
 def tuned_weight(
     qrels: Run, hybrid: Callable[[float], Run], vectors: Run
 ) -> dict[str, Any]:
-    """Return the weight of BM25 that ranks best, and scores; a message tells it.
+    """Return the weight of BM25 to use, if any, and scores; a message advises.
 
     Every second query with a relevant document chooses; the others tell what is gained.
 
@@ -174,18 +175,19 @@ def tuned_weight(
     rest = {weight: score(others, run) for weight, run in runs.items()}
     # Of equal ones the nearest to 1, which needs no choice.
     best = max(WEIGHTS, key=lambda each: (tried[each], -abs(math.log(each))))
-    alone = score(others, vectors)
-    use = f"use it with --hybrid-weight {best:g}, or `hybrid_weight={best:g}`"
-    if alone >= rest[best]:
-        as_good = "better" if alone > rest[best] else "as good"
-        use = f"vectors alone are {as_good} there: leave out --hybrid"
-    elif rest[best] <= rest[1.0]:
-        use = f"{use}, which is no better there"
+    compared = {"vectors alone": score(others, vectors), "weight 1": rest[1.0]}
+    compared |= {f"weight {best:g}": rest[best]}
+    chosen = max(compared, key=compared.__getitem__)  # of equal ones the simplest
+    weight: float | None = best
+    advice = f"use --hybrid --hybrid-weight {best:g}, or `hybrid_weight={best:g}`"
+    if chosen == "vectors alone":
+        advice, weight = "leave out --hybrid", None
+    elif chosen == "weight 1":
+        advice, weight = "use --hybrid without a weight", 1.0
+    found = ", ".join(f"{name} {value:.4f}" for name, value in compared.items())
     say(
-        f"the best hybrid weight on half of the judged queries ({len(dev):,}) is "
-        f"{best:g}, with nDCG@10 {tried[best]:.4f}; on the other half: "
-        f"{rest[best]:.4f}, with weight 1: {rest[1.0]:.4f}, with vectors alone: "
-        f"{alone:.4f}; {use}"
+        f"{advice}: nDCG@10 on half of the judged queries ({len(others):,}): {found}; "
+        f"weight {best:g} is the best on the other half"
     )
     rows = {
         f"{weight:g}": {
@@ -194,7 +196,7 @@ def tuned_weight(
         }
         for weight in WEIGHTS
     }
-    return {"hybrid_weight": best, "hybrid_weights": rows}
+    return {"hybrid_weight": weight, "hybrid_weights": rows}
 
 
 def _answered(qrels: Run) -> list[str]:

@@ -217,7 +217,8 @@ def query_encoder_of(documents: Predictor, source: Source | None) -> Predictor:
         received = f"one aligned to {own[:12]}" if own else "one without `aligned_to`"
         raise ConfigError(
             "`query_encoder` must be a student of the documents' model, "
-            f"{space[:12] or 'whose weights cannot be read'}; received {received}"
+            f"{space[:12] or 'whose weights cannot be read'}, which `train embedding "
+            f"--teacher` makes of texts without pairs; received {received}"
         )
     own_width, width = (
         each.outputs[task.vector_output].shape[-1] for each in (encoder, documents)

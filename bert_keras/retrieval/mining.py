@@ -64,8 +64,10 @@ class MinedNegatives(NamedTuple):
         )
         if self.mined:
             line += f", of negatives {self.negative_score:.3f}"
-        if self.without:
-            line += f"; {counted(self.without, 'pairs')} without negatives"
+        if self.without == rows:
+            line += "; a wider range or a smaller margin may find some"
+        elif self.without:
+            line += f"; {counted(self.without, 'pairs')} got none and are kept without"
         if self.kept:
             line += f"; kept {counted(self.kept, 'negatives')} that the pairs had"
         return line

@@ -19,15 +19,18 @@ def rows_of(outputs: Mapping[str, Any], task: str = "") -> list[Row]:
     """Return the outputs for N texts as one JSON-serializable dict per text.
 
     Args:
-        outputs: arrays [N, …], or lists of N plain values, by name. Names that no task
-            of the package declares, such as a custom task's, are unchanged.
+        outputs: arrays [N, …], or lists of N plain values, by name, in any order.
+            Names that no task of the package declares, such as a custom task's, are
+            unchanged.
         task: the name of the task whose outputs these are, if it is known: the others
             need not be imported.
     """
-    form = next((form for form in _forms(task) if form.outputs <= outputs.keys()), None)
+    fitting = (form for form in _forms(task) if outputs.keys() >= {*form.outputs})
+    form = max(fitting, key=lambda each: len(each.outputs), default=RowForm(()))
+    outputs = form.ordered(outputs)
     plain = [plain_values(values) for values in outputs.values()]
-    rows = [dict(zip(outputs, row, strict=True)) for row in zip(*plain, strict=True)]
-    return rows if form is None else [form.row(row) for row in rows]
+    rows = zip(*plain, strict=True)
+    return [form.row(dict(zip(outputs, row, strict=True))) for row in rows]
 
 
 _LISTS = ("sequences", "n_best")  # alternatives, the best first

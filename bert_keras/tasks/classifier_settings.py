@@ -83,7 +83,7 @@ def row_of_class(row: Row) -> Row:
     return {**shown, "probabilities": {name: value for name, value in named if name}}
 
 
-ROW_OF_CLASS = RowForm(frozenset(("label", "probabilities", "classes")), row_of_class)
+ROW_OF_CLASS = RowForm(("label", "score", "probabilities", "classes"), row_of_class)
 
 
 @dataclasses.dataclass(frozen=True)

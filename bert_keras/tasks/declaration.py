@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Row = dict[str, Any]  # the plain values of one text by name
+# Outputs that depend on the settings of a task; they follow the others.
+_FURTHER = ("abstained", "start", "end", "starts", "ends")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,12 +16,18 @@ class RowForm:
     """How outputs of a graph for one text become a row of `predict`.
 
     Args:
-        outputs: names by which a client, too, recognizes these outputs.
-        row: returns the row from their plain values.
+        outputs: names by which a client, too, recognizes these outputs, in the order of
+            a row.
+        row: returns the row from their plain values, in this order.
     """
 
-    outputs: frozenset[str]
-    row: Callable[[Row], Row]
+    outputs: tuple[str, ...]
+    row: Callable[[Row], Row] = dict
+
+    def ordered(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the outputs in the order of a row: an export has them in any order."""
+        first = [name for name in (*self.outputs, *_FURTHER) if name in outputs]
+        return {name: outputs[name] for name in dict.fromkeys((*first, *outputs))}
 
 
 def records(row: Row, keys: Mapping[str, str]) -> list[Row]:

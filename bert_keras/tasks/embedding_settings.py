@@ -267,8 +267,8 @@ HELP = TaskHelp(
     answers="embedding; for kind sparse, indices and values (the tokens and their "
     "weights); for kind tokens, token_embeddings",
     row_forms=(
-        RowForm(frozenset((_WEIGHTS,)), _row_of_weights),
-        RowForm(frozenset((_TOKENS,)), _row_of_tokens),
+        RowForm((_WEIGHTS,), _row_of_weights),
+        RowForm((_TOKENS,), _row_of_tokens),
     ),
     columns=({"text": "text", "text_pair": "text_pair"},),
     labels=("text_pair", "label"),

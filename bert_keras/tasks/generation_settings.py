@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_keras.generation.settings import LENGTH_RATIO, NO_REPEAT_NGRAM, Decoding
 from bert_keras.settings import option
-from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.declaration import RowForm, TaskHelp
 from bert_keras.tasks.long_text_settings import WindowSettings
 from bert_keras.tasks.summarization_settings import STEMMER
 
@@ -60,6 +60,7 @@ class AbstractiveSummarizationSettings(GenerationSettings):
     stemmer: str = STEMMER.field()
 
 
+_ROWS = (RowForm(("text", "texts", "scores")),)
 TRANSLATION = TaskHelp(
     place="bert_keras.tasks.generation:Translation",
     settings=GenerationSettings,
@@ -70,6 +71,7 @@ TRANSLATION = TaskHelp(
     rows='{"source": "A dog runs.", "target": "Ein Hund rennt."}',
     scores="BLEU and chrF; perplexity and token accuracy",
     answers="text; texts and scores of all hypotheses",
+    row_forms=_ROWS,
     columns=({"source": "source", "target": "target"},),
     labels=("target",),
 )
@@ -84,6 +86,7 @@ ABSTRACTIVE_SUMMARIZATION = TaskHelp(
     '"summary": "A storm stopped trains."}',
     scores="ROUGE-1, ROUGE-2 and ROUGE-L; perplexity and token accuracy",
     answers="text; texts and scores of all hypotheses",
+    row_forms=_ROWS,
     columns=({"source": "document", "target": "summary"},),
     labels=("target",),
 )

@@ -74,6 +74,6 @@ HELP = TaskHelp(
     rows="The cat sat on the mat.\nIt rained all day.",
     scores="loss, perplexity, accuracy, pseudo-perplexity",
     answers="tokens, probabilities [B, E, k], sequences [B, k]",
-    row_forms=(RowForm(frozenset(("tokens", "probabilities", "sequences")), _row),),
+    row_forms=(RowForm(("tokens", "probabilities", "sequences"), _row),),
     columns=({"text": "text"},),
 )

@@ -69,6 +69,6 @@ HELP = TaskHelp(
     scores="micro and macro F1, exact match, ranking and average precision (which "
     "selects the epoch), calibration error",
     answers="labels, probabilities, classes, [B, C] each",
-    row_forms=(RowForm(frozenset(("labels", "probabilities", "classes")), _row),),
+    row_forms=(RowForm(("labels", "probabilities", "classes"), _row),),
     columns=({"text": "text", "label": "label"},),
 )

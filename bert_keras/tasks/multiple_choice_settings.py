@@ -32,7 +32,7 @@ HELP = TaskHelp(
     '"choices": ["I took an umbrella.", "I ate."], "label": 0}',
     scores="accuracy, loss, calibration error",
     answers="choice, index, score, probabilities [B, C]; abstained",
-    row_forms=(RowForm(frozenset(("choice", "index", "probabilities")), _row),),
+    row_forms=(RowForm(("choice", "index", "score", "probabilities"), _row),),
     columns=tuple(
         {role: names[role] for role in _ROLES if role != "question"}
         for names in LAYOUTS

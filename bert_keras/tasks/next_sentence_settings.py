@@ -6,7 +6,7 @@ import dataclasses
 
 from bert_keras.settings import option
 from bert_keras.tasks.classifier_settings import ConfidenceSettings
-from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.declaration import RowForm, TaskHelp
 
 NEXT, NOT_NEXT = "next", "not_next"
 
@@ -33,5 +33,6 @@ HELP = TaskHelp(
     rows="text,text_pair,label\nIt rained.,We stayed at home.,next",
     scores="accuracy, F1, Matthews correlation, calibration error",
     answers="is_next, probability; abstained",
+    row_forms=(RowForm(("is_next", "probability")),),
     columns=({"text": "text", "text_pair": "text_pair", "label": "label"},),
 )

@@ -12,7 +12,7 @@ from bert_keras.tasks.classifier_settings import (
     PAIRS,
     POOLING,
 )
-from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.declaration import RowForm, TaskHelp
 from bert_keras.tasks.long_text_settings import LongTextSettings
 
 _LARGEST = 3e38  # that float32 can represent and divide by
@@ -66,5 +66,6 @@ HELP = TaskHelp(
     rows="text,label\nNever again.,1\nWe will be back!,5",
     scores="Spearman and Pearson correlation, errors",
     answers="score",
+    row_forms=(RowForm(("score", "start", "end")),),
     columns=({"text": "text", "label": "label"},),
 )

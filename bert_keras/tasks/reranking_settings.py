@@ -75,7 +75,7 @@ HELP = TaskHelp(
     scores="nDCG@10, MRR@10, MAP, recall@k, precision@1, with intervals over queries, "
     "compared with BM25",
     answers="score",
-    row_forms=(RowForm(frozenset(("scores", "places")), _row_of_query),),
+    row_forms=(RowForm(("scores", "places"), _row_of_query),),
     columns=(
         *({"text": q, "text_pair": d, "label": "label"} for q, d in LAYOUTS),
         *({"text": q, "text_pair": d, n: n} for n in NEGATIVES for q, d in LAYOUTS),

@@ -52,9 +52,7 @@ HELP = TaskHelp(
     scores="ROUGE-1, ROUGE-2 and ROUGE-L, next to the scores of the leading sentences "
     "and of the best selection",
     answers="summary, sentences, starts, ends, scores",
-    row_forms=(
-        RowForm(frozenset(("summary", "sentences", "starts", "ends", "scores")), _row),
-    ),
+    row_forms=(RowForm(("summary", "sentences", "starts", "ends", "scores"), _row),),
     columns=({"document": "document", "summary": "summary"},),
     labels=("summary",),
 )

@@ -54,7 +54,9 @@ class Divergence:
             f"loss of the same answer for all rows, {self.constant_loss:.4f}"
         )
         if self.is_certain:
-            return f"diverged: {found}"
+            return (
+                f"diverged: {found}; a smaller --learning-rate or another seed may help"
+            )
         return (
             f"too few updates to tell whether the run diverges ({self.updates} of at "
             f"least {LEAST_UPDATES}): {found}; train for more epochs"

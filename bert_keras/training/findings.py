@@ -267,10 +267,10 @@ def explained_mistakes(
 
 
 def _left_out(done: int, chosen: int) -> str:
-    explained = f"of {done} of {chosen} mistakes alone" if done else "of no mistake"
+    explained = f"{done} of its {chosen} mistakes" if done else "no mistake"
     return (
-        f"the report shows the words behind the answer {explained}, to save time; "
-        "`bert-keras explain` shows them for any text"
+        f"the report explains {explained}, to save time; `bert-keras explain` explains "
+        "any text"
     )
 
 

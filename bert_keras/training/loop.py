@@ -563,8 +563,8 @@ class FineTuningLoop(TrainingLoop):
         scores = task.score(self.dev, answers)
         value, loss = float(scores[task.best_score]), self._dev_loss(self.dev, scores)
         plain = {k: v for k, v in scores.items() if isinstance(v, float)}
-        shown = {**plain, "loss": loss, task.best_score: value}
-        row = self.progress.end_epoch({f"dev_{k}": v for k, v in shown.items()})
+        kept = {task.best_score: value, **plain, "loss": loss}
+        row = self.progress.end_epoch({f"dev_{k}": v for k, v in kept.items()})
         for line in task.shown(self.dev, answers):
             report(line)
         self.add_row(row)

@@ -48,6 +48,7 @@ class UpdateProgress(abc.ABC):
 
 
 _ROWS_AN_EPOCH = 20
+_SHOWN_SCORES = 2  # of an epoch, besides the loss; the curves have all
 # Cost of scoring a row relative to training on it, until it is measured: scoring
 # computes no gradients.
 _SCORING_COST = 1 / 3
@@ -265,10 +266,14 @@ class TrainingProgress(UpdateProgress):
         return row
 
     def end_epoch(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return the row of an epoch's dev scores."""
+        """Return the row of an epoch's dev scores; show the first two and the loss."""
         epoch = self.step // self.rows.steps_per_epoch
-        names = {key: words(key).removeprefix("Dev ") for key in scores}
-        shown = ", ".join(f"{names[key]} {value:.4f}" for key, value in scores.items())
+        brief = [key for key in scores if key != "dev_loss"][:_SHOWN_SCORES]
+        shown = ", ".join(
+            f"{words(key).removeprefix('Dev ')} {scores[key]:.4f}"
+            for key in (*brief, "dev_loss")
+            if key in scores
+        )
         if shown:
             place = f"epoch {epoch}/{self.rows.epochs}" if epoch else "before training"
             report(f"{place}: dev {shown}")

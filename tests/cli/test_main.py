@@ -1103,6 +1103,7 @@ def test_a_vocabulary_and_examples_of_a_corpus(
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1] == str(data)
     assert "Documents" in printed.out and "shards: " in printed.err
+    assert "  Share of random second texts " in printed.out
     assert main([*command, "--output", str(tmp_path / "quiet"), "--quiet"]) == 0
     assert "shards: " not in capsys.readouterr().err
     manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))

@@ -211,7 +211,7 @@ def test_a_stopped_run_resumes(
     finished = {Path(path).name for path in made}
     assert {path.name for path in folder.glob("part-*")} == finished
     tokens = refused(lambda: pretraining_dataset(folder, TOKENIZER, batch_size=2))
-    assert "has not finished" in tokens
+    assert "received unfinished.jsonl" in tokens
     # What other tries left, also of a worker that was killed while it wrote.
     (folder / ".part-00001.tfrecord.gz.123.partial").write_bytes(b"half")
     times = {name: (folder / name).stat().st_mtime_ns for name in finished}

@@ -132,7 +132,10 @@ def test_the_size_and_the_batch_follow_the_measured_speed(
 
 @pytest.mark.slow
 def test_a_run_ends_by_the_clock_and_goes_on_with_the_time_left(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     world = Time(monkeypatch)
     add = PretrainingProgress.add
@@ -152,6 +155,9 @@ def test_a_run_ends_by_the_clock_and_goes_on_with_the_time_left(
         return pretrain(SIZES, place / "dynamic", output, **place_of)
 
     result = run(tmp_path / "run")
+    told = capsys.readouterr().err
+    (line,) = (each for each in told.splitlines() if each.startswith("pretraining: "))
+    assert line.startswith("pretraining: 12 of 12 steps")  # where "2 of 2" was first
     assert result.model.encoder.config == SIZES  # with its own dropout
     rows = [row for row in result.history if "loss" in row]
     # The first update takes no time of training, which it starts.

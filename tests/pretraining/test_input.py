@@ -286,7 +286,7 @@ def test_wrong_files(
     both = [*folders["static"].glob("*.gz"), *folders["dynamic"].glob("*.gz")]
     refused(lambda: batches(both), "one kind", "dynamic and static")
     (copy / "unfinished.jsonl").write_text("{}\n")
-    refused(lambda: batches(copy), "not finished")
+    refused(lambda: batches(copy), "unfinished.jsonl", "`bert-keras pretraining-data`")
 
 
 @pytest.mark.parametrize(

@@ -287,26 +287,39 @@ def test_the_weight_of_a_hybrid_is_tuned(capsys: pytest.CaptureFixture[str]) -> 
     qrels: dict[str, dict[str, float]] = {f"q{row}": {"a": 1.0} for row in range(4)}
     qrels["none"] = {"a": 0.0}
 
-    def hybrid(weight: float) -> dict[str, dict[str, float]]:
-        return {
-            query: {"b": 1.0, "a": 2.0 if (weight in (0.3, 0.5)) == (row < 3) else 0.0}
-            for row, query in enumerate(qrels)
-        }
+    def tuned(right: int, of_a: float) -> tuple[dict[str, Any], str]:
+        """Return scores and message if 0.3 and 0.5 are right for the first queries."""
 
-    found = tuned_weight(
-        qrels, hybrid, vectors={query: {"b": 1.0, "a": 0.0} for query in qrels}
-    )
+        def hybrid(weight: float) -> dict[str, dict[str, float]]:
+            return {
+                query: {"b": 1.0, "a": 2.0 * ((weight in (0.3, 0.5)) == (row < right))}
+                for row, query in enumerate(qrels)
+            }
+
+        vectors = {query: {"b": 1.0, "a": of_a} for query in qrels}
+        found = tuned_weight(qrels, hybrid, vectors=vectors)
+        return found, capsys.readouterr().err
+
+    found, told = tuned(right=4, of_a=0.0)
     assert found["hybrid_weight"] == 0.5  # nearer to 1 than 0.3
+    assert told.startswith("use --hybrid --hybrid-weight 0.5, or `hybrid_weight=0.5`: ")
+    assert (
+        "vectors alone 0.6309, weight 1 0.6309, weight 0.5 1.0000; weight 0.5" in told
+    )
+    found, told = tuned(right=3, of_a=0.0)
+    assert found["hybrid_weight"] == 1.0  # as good on the other half, without a choice
     assert found["hybrid_weights"]["0.5"] == pytest.approx(
         {"ndcg_at_10": 1.0, "ndcg_at_10_on_other_half": (1 + 0.6309) / 2}, abs=1e-4
     )
-    told = capsys.readouterr().err
-    assert "with vectors alone: 0.6309; use it with --hybrid-weight 0.5" in told
-    tuned_weight(qrels, hybrid, vectors={query: {"a": 1.0} for query in qrels})
-    told = capsys.readouterr().err  # for which a weight was recommended
-    assert "with vectors alone: 1.0000; vectors alone are better there" in told
+    assert told.startswith("use --hybrid without a weight: nDCG@10 on half of the")
+    found, told = tuned(right=3, of_a=2.0)
+    assert found["hybrid_weight"] is None  # where one was shown as the best
+    assert told.startswith(
+        "leave out --hybrid: nDCG@10 on half of the judged queries (2)"
+    )
+    assert "vectors alone 1.0000, weight 1 0.8155, weight 0.5 0.8155" in told
     one = {"q": {"a": 1.0}}
-    refused(lambda: tuned_weight(one, hybrid, vectors=one), "needs two queries")
+    refused(lambda: tuned_weight(one, lambda _: one, vectors=one), "needs two queries")
 
 
 def test_vectors_of_an_index_are_not_computed_again(

@@ -256,7 +256,8 @@ def test_invalid_metadata(
         ('{"predictions": []}', "does not match `serving_default`: KeyError"),
         ("[" * 100_000, "cannot be read"),
         (
-            '{"outputs": {"label": ["a"], "classes": [1], "probabilities": [1]}}',
+            '{"outputs": {"label": ["a"], "score": [1], "classes": [1], '
+            '"probabilities": [1]}}',
             "TypeError",
         ),
     ],

@@ -22,8 +22,8 @@ SPANS = {
 }
 ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "class": (
-        {"label": "spam", "score": 0.75, "abstained": False, **CLASSES},
-        {"label": "spam", "score": 0.75, "abstained": False, "probabilities": BY_CLASS},
+        {"label": "spam", "score": 0.75, **CLASSES, "abstained": False},
+        {"label": "spam", "score": 0.75, "probabilities": BY_CLASS, "abstained": False},
     ),
     "labels": (
         {"labels": ["", "spam"], **CLASSES},
@@ -67,11 +67,11 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"tags": ["O", "B-PER"], "scores": [0.5, 0.75]},
     ),
     "span": (
-        {"answer": "six", "null_score": -2.0, **FIRST, **SPANS},
+        {"answer": "six", **FIRST, "null_score": -2.0, **SPANS},
         {
             "answer": "six",
-            "null_score": -2.0,
             **FIRST,
+            "null_score": -2.0,
             "n_best": [{"answer": "six", **FIRST}, {"answer": "at six", **SECOND}],
         },
     ),
@@ -82,6 +82,9 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "sentences": [{"text": "A.", **FIRST}, {"text": "B.", **SECOND}],
         },
     ),
+    "windows": ({"score": 2.5, "start": 0, "end": 3},) * 2,
+    "follows": ({"is_next": True, "probability": 0.75, "abstained": False},) * 2,
+    "text": ({"text": "a", "texts": ["a", "b"], "scores": [0.5, 0.25]},) * 2,
     "vector": ({"embedding": [0.5, 0.25]}, {"embedding": [0.5, 0.25]}),
     "others": ({"label": "x", "own": 1}, {"label": "x", "own": 1}),
 }
@@ -94,11 +97,21 @@ def test_row(name: str) -> None:
     lists = {key: [value, value] for key, value in given.items()}
     assert rows_of(lists) == [wanted, wanted]
     assert given == kept
+    # An export has its outputs in any order.
+    (row, _), (other, _) = rows_of(lists), rows_of(dict(sorted(lists.items())))
+    assert list(row) == list(other) == list(wanted)
 
 
 def test_classes_that_do_not_fit_are_rejected() -> None:
     with pytest.raises(ValueError, match="zip"):
-        rows_of({"label": ["a"], "probabilities": [[0.5, 0.5]], "classes": [["a"]]})
+        rows_of(
+            {
+                "label": ["a"],
+                "score": [0.5],
+                "probabilities": [[0.5, 0.5]],
+                "classes": [["a"]],
+            }
+        )
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,9 @@ def test_an_embedding_model_answers_by_cosines(
     f1 = several.model.task.score(rows, several.answers(rows))["micro_f1"]
     told = capsys.readouterr().err
     assert "calibrated on 12 rows of dev: temperature" in told
-    assert told.strip().endswith(f"micro_f1 of these rows {f1:.4f}")
+    assert told.strip().endswith(
+        f"micro_f1 of these rows {f1:.4f}; so few rows say little about other texts"
+    )
     scores = made.model.task.score(rows, made.answers(rows))
     assert not any(name.startswith("uncalibrated") for name in scores)
     refused(

@@ -522,7 +522,7 @@ def test_a_run_that_learned_nothing_is_restarted(
     restarts = 1 if fails == 2 else 2
     result = train_spam(tmp_path / "model", epochs=1, restarts=restarts, train=FEW)
     said = capsys.readouterr().err
-    assert "diverged: the training loss at the end, 1.2000" in said
+    assert "diverged: the final training loss, 1.2000" in said
     assert "restarting with seed 1042" in said
     assert result.report["settings"]["seed"] == seed
     assert len(calls) == 2 and os.listdir(tmp_path) == ["model"]

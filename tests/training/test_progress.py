@@ -67,8 +67,11 @@ def test_time_left_counts_scoring(
     # 10 rows at 1 s here, 24 s of updates, 30 rows of dev and 60 of test.
     assert seconds_left(lines[1]) == "124 s"
     assert seconds_left(lines[-1]) == "114 s"
-    shown.end_epoch({"dev_accuracy": 0.5})
-    capsys.readouterr()
+    scores = {"dev_accuracy": 0.5, "dev_loss": 2.0, "dev_macro_f1": 0.25}
+    scores["dev_brier"] = 0.75
+    assert shown.end_epoch(scores) == {"epoch": 1, "step": 4, **scores}
+    line = capsys.readouterr().err  # of the first two scores and the loss
+    assert line == "epoch 1/2: dev accuracy 0.5000, macro F1 0.2500, loss 2.0000\n"
     shown.end_training()
     seen = shown.scoring("test", 60).add
     for _ in range(2):

@@ -76,7 +76,13 @@ HELP = TaskHelp(
     answers="answer, start, end (characters, -1 for no answer), score, null_score, "
     "n_best_answers …",
     row_forms=(
-        RowForm(frozenset(("answer", "n_best_answers", "n_best_scores")), _row),
+        RowForm(
+            (
+                *("answer", "start", "end", "score", "null_score"),
+                *("n_best_answers", "n_best_scores"),
+            ),
+            _row,
+        ),
     ),
     # Rows have their answers in several forms; then SQuAD's file on one line.
     columns=(

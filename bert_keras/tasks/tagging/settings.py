@@ -54,8 +54,8 @@ def _row_of_words(row: Row) -> Row:
 
 
 _ROWS = (
-    RowForm(frozenset(("entities", "types", "starts", "ends", "scores")), _row_of_text),
-    RowForm(frozenset(("tags", "scores")), _row_of_words),
+    RowForm(("entities", "types", "starts", "ends", "scores"), _row_of_text),
+    RowForm(("tags", "scores"), _row_of_words),
 )
 TOKEN_CLASSIFICATION = TaskHelp(
     place="bert_keras.tasks.tagging.task:TokenClassification",

@@ -97,7 +97,6 @@ BATCH, LENGTH, RATE = 16, 96, 2e-4  # of the cross-encoders
 WRONG = 3  # sentences of a paragraph of SQuAD, beside the right one
 FIRST_BATCH, FIRST_RATE, SECOND_RATE = 32, 1e-4, 3e-5  # with --first
 CAPTIONS = 8000  # of Multi30k, with --more
-ALIGNED_RATE = 3e-4  # of students of a teacher's vectors
 SHORT = 64  # tokens of a text that --sparse and --tokens train on
 PARAGRAPH, PAIR_RATE = 128, 2e-5  # of the encoders trained on SQuAD
 READ, SEARCHED = 96, 160  # tokens of a paragraph, with --squad --tokens
@@ -796,7 +795,6 @@ def show_student(encoder: str, layers: str, epochs: int, more: int, seeds: int) 
                 keep_layers=layers,
                 epochs=epochs,
                 batch_size=2 * BATCH,
-                learning_rate=ALIGNED_RATE,
                 max_length=SHORT,
                 validation_split=0.02,
                 seed=seed,

@@ -432,6 +432,14 @@ GLOBAL_CLIPNORM = Option(
     unit="norm",
     above=0,
 )
+DROPOUT = Option(
+    None,
+    "probability of dropout in the blocks while training; the model folder keeps its "
+    "own for later training",
+    unit="probability",
+    least=0,
+    below=1,
+)
 LAYOUT = Option(
     "packed", "packed puts several texts in a row, padded only one", words=LAYOUTS
 )

@@ -63,9 +63,18 @@ def with_frozen(kind: Any, settings: dict[str, Any]) -> Any:
 
 
 def set_dropout(model: keras.Model, rate: float) -> None:
-    """Set the dropout of all layers; the configs of the model keep their own rates."""
+    """Set the dropout of all layers; the configs of the model keep their own rates.
+
+    Raises:
+        ConfigError: the model has no dropout, and so no seeds, but `rate` is not 0.
+    """
     names = ("rate", "dropout_rate", "attention_dropout_rate")
     for layer in model._flatten_layers():
+        if rate and isinstance(layer, keras.layers.Dropout) and not layer.rate:
+            raise ConfigError(
+                "`dropout` must be 0 for an encoder whose config has a dropout of 0; "
+                f"received {rate:g}"
+            )
         for name in names:
             if hasattr(layer, name):
                 setattr(layer, name, rate)

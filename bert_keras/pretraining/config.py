@@ -236,14 +236,8 @@ class PretrainConfig:
         most=1,
         unset="0.01; with a budget, 0.1",
     )
-    dropout: float | None = option(
-        None,
-        "probability of dropout in the blocks during pretraining; the model folder "
-        "keeps its own for fine-tuning",
-        unit="probability",
-        least=0,
-        below=1,
-        unset="the model's own; with a budget, 0",
+    dropout: float | None = settings.DROPOUT.field(
+        unset="the model's own; with a budget, 0"
     )
     weight_decay: float = settings.WEIGHT_DECAY.field()
     global_clipnorm: float = settings.GLOBAL_CLIPNORM.field()

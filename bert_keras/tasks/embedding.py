@@ -288,6 +288,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
+        learns_vectors = self.objective == VECTORS
         return Needs(
             pooler=False,
             outputs=self.reader.encoder_outputs,
@@ -295,7 +296,8 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             inputs=self.reader.inputs,
             meanings={COUNTED_TOKENS: MEANING} if self.kind == "tokens" else {},
             rows_per_text=None if self.reads_windows else 1 + self.compares,
-            rate_times=_TIMES_FOR_VECTORS if self.objective == VECTORS else 1.0,
+            dropout=0.0 if learns_vectors else None,
+            rate_times=_TIMES_FOR_VECTORS if learns_vectors else 1.0,
         )
 
     # Data.

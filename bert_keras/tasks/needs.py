@@ -51,6 +51,8 @@ class Needs:
         readings: how often a text is read for its answer, such as once for each class;
             prediction computes fewer texts at once accordingly.
         learning_rate: the peak learning rate by default; `None`: by the encoder's size.
+        dropout: of the blocks while training by default; `None`: as in the config of the
+            encoder.
         rate_times: how many times as high it then is as that of other tasks; without
             LoRA.
         times_if_few: how many times as high it then is for few updates of an encoder
@@ -70,6 +72,7 @@ class Needs:
     rows_per_text: int | None = 1
     readings: int = 1
     learning_rate: float | None = None
+    dropout: float | None = None
     rate_times: float = 1.0
     times_if_few: float = 1.0
     not_for_engines: str = ""

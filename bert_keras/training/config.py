@@ -124,6 +124,9 @@ class TrainConfig:
         unset="the rate of the other weights",
         unused_by=_OF_EPOCHS,
     )
+    dropout: float | None = settings.DROPOUT.field(
+        unset="the encoder's own; for a student of vectors, 0", unused_by=_OF_UPDATES
+    )
     warmup_ratio: float = option(
         0.1,
         "share of the updates during which the learning rate rises from 0",
@@ -305,7 +308,10 @@ class TrainConfig:
             return config
         updates = epochs * math.ceil(rows / batch_size)
         few = updates < _LEAST_UPDATES and not self.lora_rank
-        return config.with_rate(task, hidden_size, few_updates=few)
+        config = config.with_rate(task, hidden_size, few_updates=few)
+        if config.dropout is None:
+            return dataclasses.replace(config, dropout=task.needs.dropout)
+        return config
 
     def with_rate(
         self,

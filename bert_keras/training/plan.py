@@ -24,6 +24,7 @@ from bert_keras.files.atomic import (
     check_path,
     check_replaceable,
 )
+from bert_keras.model.encoder import set_dropout
 from bert_keras.model.lora import add_lora, freeze_layers
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import encoder_to_train, new_model
@@ -386,6 +387,8 @@ def model_of(plan: Plan, devices: Devices) -> TaskModel:
                 seed=config.seed,
                 frozen=model.task.frozen(model.backbone),
             )
+    if config.dropout is not None:
+        set_dropout(model, config.dropout)
     trained = {weight.path for weight in model.trainable_weights}
     if config.add_tokens and TABLE not in trained:
         say(
@@ -472,10 +475,14 @@ def _updates(
             "of the other weights",
         ),
     }
+    if config.dropout is not None:
+        why = "a student of vectors learns more without it"
+        reasons["dropout"] = (f"{config.dropout:g}", why)
     unused, usual = unused_by(config.method), TrainConfig()
     found = []
     for name, (value, reason) in reasons.items():
-        if name in unused or getattr(config, name) in (getattr(usual, name), 0):
+        is_off = name != "dropout" and getattr(config, name) == 0
+        if name in unused or is_off or getattr(config, name) == getattr(usual, name):
             continue
         is_given = getattr(given, name) == getattr(config, name)
         option = f"--{name.replace('_', '-')}"

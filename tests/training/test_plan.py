@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROWS, refused, write_tsv
+from conftest import ROWS, refused, write_tsv, write_encoder
 
 import bert_keras
 from bert_keras.cli.main import main
@@ -46,6 +46,18 @@ def test_a_plan_names_each_choice_its_reason_and_its_option(
     assert plan.config.max_length == 40 and len(plan.rows["dev"]) == 1
     plain = {name: str(value[0]) for name, value in found.items()}
     assert {row["name"]: row["value"] for row in plan.table()} == plain
+
+
+def test_a_run_has_the_dropout_that_is_given(train_spam: Any, tmp_path: Path) -> None:
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.1)
+    encoder = write_encoder(tmp_path / "encoder", **rates)
+    given = {"train": COLUMNS, "epochs": 1}
+    found = train_spam(tmp_path / "model", encoder=encoder, dropout=0.25, **given)
+    layers = found.model.backbone._flatten_layers()
+    assert {x.rate for x in layers if hasattr(x, "rate")} == {0.25}
+    kept = Folder.open(found.folder).checkpoint.config
+    assert kept.hidden_dropout_prob == kept.attention_probs_dropout_prob == 0.1
+    refused(lambda: train_spam(tmp_path / "other", dropout=0.25, **given), "`dropout`")
 
 
 def test_several_runs_are_compared_on_dev_rows(plan_for: Any) -> None:

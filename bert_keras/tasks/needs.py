@@ -51,8 +51,8 @@ class Needs:
         readings: how often a text is read for its answer, such as once for each class;
             prediction computes fewer texts at once accordingly.
         learning_rate: the peak learning rate by default; `None`: by the encoder's size.
-        dropout: of the blocks while training by default; `None`: as in the config of the
-            encoder.
+        dropout: of the blocks while training by default; `None`: as the encoder's
+            config says.
         rate_times: how many times as high it then is as that of other tasks; without
             LoRA.
         times_if_few: how many times as high it then is for few updates of an encoder

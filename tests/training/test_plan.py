@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROWS, refused, write_tsv, write_encoder
+from conftest import ROWS, refused, write_encoder, write_tsv
 
 import bert_keras
 from bert_keras.cli.main import main

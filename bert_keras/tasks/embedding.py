@@ -296,6 +296,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             inputs=self.reader.inputs,
             meanings={COUNTED_TOKENS: MEANING} if self.kind == "tokens" else {},
             rows_per_text=None if self.reads_windows else 1 + self.compares,
+            least_epochs=6 if learns_vectors else 4,
             dropout=0.0 if learns_vectors else None,
             rate_times=_TIMES_FOR_VECTORS if learns_vectors else 1.0,
         )

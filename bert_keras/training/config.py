@@ -39,7 +39,7 @@ FEW_ROWS = 1000
 _SMALL_BATCH, _BATCH = 16, 32
 _VALIDATION_SPLIT = 0.1
 _TIMES_FOR_LORA = 20
-_LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 4, 20, 3
+_LEAST_UPDATES, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 20, 3
 
 
 @with_options_documented
@@ -112,7 +112,8 @@ class TrainConfig:
         "peak learning rate",
         unit="rate",
         above=0,
-        unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03",
+        unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03; ten "
+        "times as much for a student of vectors",
         unused_by=_OF_UPDATES,
     )
     new_learning_rate: float | None = option(
@@ -297,7 +298,7 @@ class TrainConfig:
             is_small = rows < FEW_ROWS and not compares_rows(task)
             batch_size = _SMALL_BATCH if is_small else _BATCH
         if epochs is None:
-            epochs = chosen_epochs(rows, batch_size)
+            epochs = chosen_epochs(rows, batch_size, task.needs.least_epochs)
         if patience is None:
             half = max(math.ceil(epochs / 2), _LEAST_PATIENCE)
             patience = half if self.epochs is None else 0
@@ -384,11 +385,11 @@ def unused_options(config: Any) -> tuple[str, ...]:
     return unused if config.keep_layers is not None else (*unused, "keep_layers")
 
 
-def chosen_epochs(rows: int, batch_size: int) -> int:
+def chosen_epochs(rows: int, batch_size: int, least: int) -> int:
     """Return the default number of epochs for a number of training rows.
 
-    Enough for 500 updates; at least 4, the most that the paper tried; at most 20,
-    which Mosbach et al. 2021 (arXiv:2006.04884) recommend for small sets.
+    Enough for 500 updates; at least the task's own number; at most 20, which
+    Mosbach et al. 2021 (arXiv:2006.04884) recommend for small sets.
     """
     steps = math.ceil(rows / batch_size)
-    return min(max(math.ceil(_LEAST_UPDATES / steps), _LEAST_EPOCHS), _MOST_EPOCHS)
+    return min(max(math.ceil(_LEAST_UPDATES / steps), least), _MOST_EPOCHS)

@@ -441,15 +441,18 @@ def test_lora_learns_at_a_higher_rate_than_new_weights() -> None:
 def test_small_data_gets_more_updates(
     rows: int, batch_size: int, epochs: int, patience: int
 ) -> None:
-    config = TrainConfig().finalized(Classification, rows)
+    task = Classification(("a", "b"))
+    config = TrainConfig().finalized(task, rows)
     assert config.batch_size == batch_size
     assert (config.epochs, config.patience) == (epochs, patience)
-    config = TrainConfig(batch_size=batch_size).finalized(Classification, rows)
+    config = TrainConfig(batch_size=batch_size).finalized(task, rows)
     assert config.patience == patience
-    assert TrainConfig(batch_size=8).finalized(Classification, 392).epochs == 11
+    assert TrainConfig(batch_size=8).finalized(task, 392).epochs == 11
     # The negatives of a pair are the other rows of its batch.
-    assert TrainConfig().finalized(Embedding, 12).batch_size == 32
-    given = TrainConfig(epochs=7).finalized(Classification, rows)
+    assert TrainConfig().finalized(Embedding(), 12).batch_size == 32
+    student = TrainConfig().finalized(Embedding(objective="vectors"), rows)
+    assert student.epochs == max(epochs, 6)
+    given = TrainConfig(epochs=7).finalized(task, rows)
     assert (given.epochs, given.patience) == (7, 0)
 
 
@@ -923,7 +926,7 @@ def test_curves_inside_the_model_folder_would_be_replaced_with_it(
 def test_more_parts_than_rows_of_a_batch() -> None:
     for rows in (12, 2000):
         settle = lambda rows=rows: TrainConfig(accumulation=3).finalized(  # noqa: E731
-            Classification, rows
+            Classification(("a", "b")), rows
         )
         refused(settle, "`accumulation` must divide `batch_size`", "received 3 and")
     refused(lambda: TrainConfig(accumulation=3, batch_size=8), "`accumulation`", "3")

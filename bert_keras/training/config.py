@@ -112,8 +112,8 @@ class TrainConfig:
         "peak learning rate",
         unit="rate",
         above=0,
-        unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03; ten "
-        "times as much for a student of vectors",
+        unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03; "
+        "ten times as much for a student of vectors",
         unused_by=_OF_UPDATES,
     )
     new_learning_rate: float | None = option(

@@ -1,6 +1,6 @@
 """Classify texts with an exported ONNX file, using onnxruntime, tokenizers and NumPy.
 
-    bert-keras export saved_models/emails emails.onnx --format onnx
+    bert-keras export models/emails emails.onnx --format onnx
     python examples/onnx_classifier.py emails.onnx "You have won!" "See you at six"
 
 Prints one JSON object per text, with its label and the probability of each class.

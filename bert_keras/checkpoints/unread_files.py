@@ -19,7 +19,7 @@ _STATE = (
     "safetensors.torch.save_file as model.safetensors, with the config.json of the "
     "encoder"
 )
-_GRAPH_ONLY = "a graph for inference: use the folder from which it was exported"
+_GRAPH_ONLY = "an export: use the model folder from which it was made"
 _EXPORT = f"the task of an export, {_GRAPH_ONLY}"
 # Patterns of files of weights or graphs, and what to do; the first found is named.
 _KINDS = {

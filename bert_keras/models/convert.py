@@ -331,7 +331,7 @@ def _convert_pooling(opened: Folder, folder: Path, *, to: str) -> list[str]:
     ):  # written as the preset's task
         return _further_steps(settings)
     if to != "huggingface":
-        how = f"{settings['pooling']}{', of length 1' if settings['normalize'] else ''}"
+        how = f"{settings['pooling']}{', normalized' if settings['normalize'] else ''}"
         return [
             f"left out: how tokens are pooled into a text's vector ({how})",
             *_further_steps(settings),

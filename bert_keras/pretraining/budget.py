@@ -132,7 +132,8 @@ class _Measuring:
         """Return the largest named size that reads enough tokens, and the reason."""
         tokens = len(WordPieceTokenizer.from_folder(vocab).vocabulary)
         first, *others = (self._config.new_sizes(name, tokens) for name in PRESETS)
-        found, end = self._speed(first), ""
+        end = f"; a larger one would read fewer, and {_LEAST} are wanted"
+        found = self._speed(first)
         for sizes in others:
             slower = _operations(sizes) / _operations(found.encoder)
             if (
@@ -147,10 +148,12 @@ class _Measuring:
             if self._tokens_for_weight(sizes, larger.tokens_per_second) < _LEAST:
                 break
             found = larger
+        else:
+            end = ""
         read = self._tokens_for_weight(found.encoder, found.tokens_per_second)
         return found, (
-            f"a new model: about {read:,.0f} tokens for each weight of its blocks, of "
-            f"at least {_LEAST} if a size has them{end}"
+            f"a new model, which reads about {read:,.0f} tokens for each weight of its "
+            f"blocks{end}"
         )
 
     def _tokens_for_weight(self, sizes: BertConfig, speed: float) -> float:

@@ -92,7 +92,7 @@ def evaluate_collection(
         width, of BM25, of both fused (`hybrid`), and of the run that was given; of
         other models the order of the candidates. With `tune`, also `hybrid_weight`,
         the best on the other half, `None` if vectors alone are as good there, and
-        `hybrid_weights`: by weight `ndcg_at_10` of the queries that chose, and
+        `hybrid_weights`: by weight `ndcg_at_10_on_tuned_half` and
         `ndcg_at_10_on_other_half`.
 
     Raises:
@@ -186,12 +186,12 @@ def tuned_weight(
         advice, weight = "use --hybrid without a weight", 1.0
     found = ", ".join(f"{name} {value:.4f}" for name, value in compared.items())
     say(
-        f"{advice}: nDCG@10 on half of the judged queries ({len(others):,}): {found}; "
-        f"weight {best:g} is the best on the other half"
+        f"{advice}: nDCG@10 on the other half of the judged queries ({len(others):,}): "
+        f"{found}; weight {best:g} was the best on the half that was tuned on"
     )
     rows = {
         f"{weight:g}": {
-            "ndcg_at_10": tried[weight],
+            "ndcg_at_10_on_tuned_half": tried[weight],
             "ndcg_at_10_on_other_half": rest[weight],
         }
         for weight in WEIGHTS

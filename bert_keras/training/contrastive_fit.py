@@ -48,7 +48,6 @@ class ContrastiveFit(HeadTrainer):
         ConfigError: there are several replicas, or TPUs.
     """
 
-    fitted_parts = "encoders with a head"
     most_folds = 3
 
     def __init__(

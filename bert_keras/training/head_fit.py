@@ -107,7 +107,6 @@ class HeadTrainer(abc.ABC):
         validation: what cross-validation found.
     """
 
-    fitted_parts = "heads"  # of a fold
     most_folds = FOLDS
     job = "vectors"  # what the progress of `vectors` is called
     gained: Mapping[str, Any] = {}  # what is known of the unlabeled rows
@@ -278,8 +277,7 @@ class HeadTrainer(abc.ABC):
             answers, task = _tuned_answers(task, columns, answers, found)
         name = f"cross-validation, {len(found.folds)} folds"
         share = 1 - len(found.rows) / len(found.folds) / len(self.train_rows)
-        trained_on = f"each of {len(found.folds)} {self.fitted_parts} saw {share:.0%} "
-        trained_on += "of the rows, the model all of them"
+        trained_on = f"{share:.0%} of the rows in each of {len(found.folds)} folds"
         return CrossValidated(name, found.rows, answers, task, trained_on)
 
     def fitted(self) -> Fitted:

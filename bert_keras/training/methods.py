@@ -372,7 +372,7 @@ def _as_given(config: TrainConfig) -> str:
 def _pooling_choice(settings: Mapping[str, Any], facts: Facts, reason: str) -> Choice:
     value = settings["pooling"]
     if settings.get("normalize"):
-        value += ", of length 1"
+        value += ", normalized"
     if "pooling" in facts.given:
         reason = _as_given(facts.config)
     return Choice("pooling", value, reason, "--set pooling")

@@ -438,7 +438,7 @@ def test_pooling_that_a_format_lacks_is_reported(
         write_sentence_files(source, hidden_size=16, **settings, **given)
         notes = convert(source, tmp_path / "out", to="google")
         first, *others = (note for note in notes if "left out" in note)
-        assert "(cls, of length 1)" in first
+        assert "(cls, normalized)" in first
     assert others == [
         "left out with the pooling: 1 Dense layer; the prompts query, document; "
         "default_prompt 'query'; include_prompt False; truncate_dim 2"

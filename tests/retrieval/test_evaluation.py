@@ -309,13 +309,14 @@ def test_the_weight_of_a_hybrid_is_tuned(capsys: pytest.CaptureFixture[str]) -> 
     found, told = tuned(right=3, of_a=0.0)
     assert found["hybrid_weight"] == 1.0  # as good on the other half, without a choice
     assert found["hybrid_weights"]["0.5"] == pytest.approx(
-        {"ndcg_at_10": 1.0, "ndcg_at_10_on_other_half": (1 + 0.6309) / 2}, abs=1e-4
+        {"ndcg_at_10_on_tuned_half": 1.0, "ndcg_at_10_on_other_half": (1 + 0.6309) / 2},
+        abs=1e-4,
     )
-    assert told.startswith("use --hybrid without a weight: nDCG@10 on half of the")
+    assert told.startswith("use --hybrid without a weight: nDCG@10 on the other half")
     found, told = tuned(right=3, of_a=2.0)
     assert found["hybrid_weight"] is None  # where one was shown as the best
     assert told.startswith(
-        "leave out --hybrid: nDCG@10 on half of the judged queries (2)"
+        "leave out --hybrid: nDCG@10 on the other half of the judged queries (2)"
     )
     assert "vectors alone 1.0000, weight 1 0.8155, weight 0.5 0.8155" in told
     one = {"q": {"a": 1.0}}
@@ -342,7 +343,7 @@ def test_vectors_of_an_index_are_not_computed_again(
     found = json.loads(shown.out)
     assert found["rankings"] == wanted["rankings"]
     assert found["hybrid_weights"]["0.5"].keys() == {
-        "ndcg_at_10",
+        "ndcg_at_10_on_tuned_half",
         "ndcg_at_10_on_other_half",
     }
     assert "vectors of queries: 3 of 3 texts" in shown.err

@@ -200,8 +200,11 @@ def test_a_linear_run_writes_an_ordinary_folder(
     assert_near(shown, answers)
     card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
     told = found.scores[validation]["trained_on"]
-    share = r"each of [3-5] heads saw (67|75|80)% of the rows, the model all of them"
-    assert re.fullmatch(share, told) and f"has not seen it; {told}." in card
+    share = r"(67|75|80)% of the rows in each of [3-5] folds"
+    assert (
+        re.fullmatch(share, told)
+        and f"has not seen it (trained on {told}); the model" in card
+    )
     assert told in (tmp_path / "model" / "report.html").read_text("utf-8")
     assert "mean of the tokens' vectors" in card and "chose the epoch" not in card
     assert validation in (tmp_path / "model" / "report.html").read_text("utf-8")

@@ -255,8 +255,8 @@ def test_prefixes_that_are_refused(bert: Callable[..., Path]) -> None:
     [
         ("flax_model.msgpack", "from_flax=True"),
         ("rust_model.ot", "rust-bert"),
-        ("onnx/model.onnx", "a graph for inference"),
-        ("openvino/openvino_model.xml", "a graph for inference"),
+        ("onnx/model.onnx", "an export: use the model folder"),
+        ("openvino/openvino_model.xml", "an export: use the model folder"),
         ("model.gguf", "llama.cpp"),
         ("best.ckpt", "state_dict"),
         ("model.pt", "state_dict"),
@@ -290,7 +290,7 @@ def test_an_export_is_not_a_checkpoint(tmp_path: Path) -> None:
     for folder in (version, tmp_path):
         refused(
             lambda folder=folder: read_checkpoint(folder),
-            "answers.json is the task of an export, a graph for inference: use the",
+            "answers.json is the task of an export: use the model folder",
         )
 
 

@@ -167,6 +167,7 @@ def test_every_setting_of_training_has_an_option() -> None:
         "patience": 2,
         "batch_size": 7,
         "learning_rate": 0.5,
+        "dropout": 0.25,
         "warmup_ratio": 0.25,
         "weight_decay": 0.125,
         "global_clipnorm": 0.75,

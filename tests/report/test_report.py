@@ -254,7 +254,7 @@ def test_names_of_scores():
 
 def test_no_label_to_check_is_said(report):
     assert (
-        "None: the model is not confident of another class"
+        "None: for no row is the model confident enough"
         in report(doubtful_labels={"dev": []}).text
     )
     assert "Labels to check" not in report().text

@@ -26,7 +26,7 @@ from bert_keras.files.lfs import POINTER
 from bert_keras.inference.engine import session_of
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.served_model import ServedModel, _refuse_file_ops
-from bert_keras.retrieval.embedder import embed, with_prompt
+from bert_keras.retrieval.embedder import embed
 from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
@@ -241,22 +241,6 @@ def test_an_export_has_a_signature_for_each_prompt(
         close(signatures[name].compute(rows)[0]["embedding"], atol=1e-5)
     assert np.abs(prompted[0] - prompted[1]).max() > 0.01
     assert "text string" in describe(folder)["signature query"]
-
-
-@pytest.mark.slow
-def test_an_export_before_signatures_of_prompts(
-    make_model: Callable[..., Any],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    folder = export_model(make_model(Embedding(prompts={"sts": "a"})), tmp_path)
-    place = folder / "assets.extra" / "answers.json"
-    place.write_text(place.read_text().replace('"sts"', '"query"'))
-    predictor = load_predictor(folder)
-    assert embed(predictor, ["see you"]).shape == (1, 16)
-    refused(lambda: with_prompt(predictor, "query"), "`query`", "again")
-    assert embed(predictor, ["see you"], prompt="document").shape == (1, 16)
-    assert "no prompt document" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ pip install --quiet 'tensorflow-tpu==2.20.*' \
 # Without their dependencies, which include TensorFlow's package for CPUs.
 pip install --quiet --no-deps 'tensorflow-text==2.20.*' 'keras-hub>=0.21' .
 pip install --quiet 'keras>=3.12,<4' safetensors google-crc32c huggingface_hub \
-    fsspec pyarrow jinja2 lazy_loader pyyaml rich typing_extensions
+    fsspec pyarrow tokenizers jinja2 lazy_loader pyyaml rich typing_extensions
 
 # After a preemption the VM restarts, and the same command resumes. After SIGTERM the run
 # is saved and exits with code 75; it is not retried here.

@@ -39,7 +39,7 @@ def predict_udf(
             computed).
 
     Example:
-        >>> answered = frame.withColumn("answer", predict_udf("models/mail")("text"))
+        >>> answered = frame.withColumn("answer", predict_udf("models/mine")("text"))
     """
     with needs("`predict_udf`", extra="spark"):
         import pandas

@@ -61,7 +61,7 @@ def test_tour_runs(
     assert len(lines) == 84
     # `start` and `end` beside these: the texts are long for this encoder.
     assert {"text", "label", "score", "probabilities"} <= set(json.loads(lines[0]))
-    assert (tmp_path / "models/tour/report.html").is_file()
+    assert (tmp_path / "models/emails/report.html").is_file()
     answer = json.loads(output.strip().splitlines()[-1])
     assert {"label", "score", "probabilities"} <= set(answer)
 

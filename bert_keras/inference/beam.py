@@ -84,7 +84,7 @@ def run_beam_predictions(
 
     Example:
         >>> run_beam_predictions(
-        ...     "models/mail",
+        ...     "models/mine",
         ...     "mail.parquet",
         ...     "answers.parquet",
         ...     pipeline_args=["--direct_num_workers=2"],

@@ -359,7 +359,10 @@ class Folder:
         facts: dict[str, Any] = {}
         try:
             task = self.task()
-            facts = {"task": name_of(type(task)), **task.get_config()}
+            # A number or a list that is unset says nothing; a bool does.
+            settings = task.get_config().items()
+            facts = {k: v for k, v in settings if v or v is None or v is False}
+            facts = {"task": name_of(type(task)), **facts}
             if "pairs" in facts and facts["pairs"] is None:  # the folder does not say
                 facts["pairs"] = "single texts or pairs"
             self.check_head()

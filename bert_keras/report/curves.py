@@ -29,9 +29,12 @@ def training_curves(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Mar
     charts: dict[tuple[str, str], dict[str, list[Point]]] = {}
     # Training before dev, whose first score is from before the first update.
     ordered = sorted(curves.items(), key=lambda curve: curve[0][1].startswith("dev_"))
+    keys = {key for _, key in curves}
     for (axis, key), points in ordered:
-        chart = charts.setdefault((_family(key, points), axis), {})
-        chart[words(key)] = points
+        name, family = words(key), _family(key, points)
+        if f"dev_{key}" in keys and not is_loss(key):
+            name = family = f"{name} of training rows"
+        charts.setdefault((family, axis), {})[name] = points
     first = ["Loss", "Learning rate"]
     order = sorted(
         charts, key=lambda chart: first.index(chart[0]) if chart[0] in first else 2

@@ -123,6 +123,12 @@ def test_long_curves_are_smoothed_before_their_values():
     assert len(list(rate.iter(f"{SVG}polyline"))) == 1
 
 
+def test_a_score_of_training_rows_says_so_beside_the_score_of_dev_rows():
+    rows = [{"step": x, "accuracy": 0.5, "dev_accuracy": 0.4} for x in range(9)]
+    titles = [words_of(ElementTree.fromstring(svg))[0] for svg in training_curves(rows)]
+    assert titles == ["Accuracy of training rows by step", "Scores by step"]
+
+
 def test_the_end_of_a_long_name_stays_in_the_legend() -> None:
     name = "please_forward_this_message_to_the_department (average precision 0.999)"
     svg = line_chart(

@@ -293,7 +293,7 @@ def write_ranker(folder: Path) -> str:
     return str(bert_keras.save_model(model, folder))
 
 
-def write_tokens(folder: Path) -> str:
+def write_tokens(folder: Path, length: int) -> str:
     """Write an encoder with a random projection of its tokens for both sides."""
     import bert_keras
 
@@ -304,7 +304,7 @@ def write_tokens(folder: Path) -> str:
         skip_words="punctuation",
     )
     model = bert_keras.TaskModel.from_pretrained(
-        encoder_path(), task=task, max_length=LENGTH
+        encoder_path(), task=task, max_length=length
     )
     return str(bert_keras.save_model(model, folder))
 
@@ -325,6 +325,7 @@ def main() -> None:
     add("--worker", nargs=2, metavar=("SIDE", "PART"), help=argparse.SUPPRESS)
     add("--ranker", help=argparse.SUPPRESS)
     add("--tokens", help=argparse.SUPPRESS)
+    add("--length", type=int, default=256, help="of texts of tokens; default: 256")
     options = parser.parse_args()
     if options.worker:
         side, work = options.worker
@@ -336,7 +337,7 @@ def main() -> None:
         if any("rank" in part for part in options.part):
             options.ranker = write_ranker(Path(folder) / "ranker")
         if any(part in TOKENS for part in options.part):
-            options.tokens = write_tokens(Path(folder) / "tokens")
+            options.tokens = write_tokens(Path(folder) / "tokens", options.length)
         write_results(options.json, {p: show(p, options) for p in options.part})
 
 

@@ -268,7 +268,7 @@ def test_the_python_of_the_start_runs(
     (tmp_path / "models").mkdir()
     rows = spam_file.read_text(encoding="utf-8").replace(",", "")
     (tmp_path / "train.csv").write_text(rows.replace("\t", ","), encoding="utf-8")
-    (tmp_path / "models" / "tour").symlink_to(spam_folder)
+    (tmp_path / "models" / "emails").symlink_to(spam_folder)
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {"encoder": encoder_folder}
     for block in blocks:

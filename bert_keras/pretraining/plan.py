@@ -13,7 +13,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.checkpoints.model_types import BERT, title_of
@@ -163,6 +163,43 @@ def _digest(checkpoint: Checkpoint) -> str:
     return digest_of((name, checkpoint.arrays[name]) for name in names)
 
 
+class _Start(NamedTuple):
+    """What training starts from: a checkpoint, or the sizes of a new model."""
+
+    sizes: BertConfig
+    checkpoint: Checkpoint | None
+    vocab: str | os.PathLike[str] | None  # `None`: the vocabulary of the checkpoint
+    weights: str  # what the first weights are, in the words of the plan
+    added: tuple[str, ...] = ()  # notes on added tokens
+
+
+def _start_of(
+    encoder: BertConfig | str | os.PathLike[str] | None,
+    config: PretrainConfig,
+    vocab: str | os.PathLike[str] | None,
+    reasons: Mapping[str, str],
+) -> _Start:
+    """Return what training starts from; arguments as in `make_pretraining_plan`."""
+    source = _student_encoder(encoder, config)
+    if isinstance(source, BertConfig):
+        if config.add_tokens is not None:
+            raise ConfigError(
+                "`add_tokens` is for a checkpoint to continue from; a new model has "
+                "the vocabulary of `vocab`"
+            )
+        weights = reasons.get("size", "a new model, with random weights")
+        vocab = config.teacher if vocab is None else vocab
+        return _Start(source, None, vocab, weights)
+    folder = with_layers(Folder.open(source), config.keep_layers)
+    with collected(shown=False) as added:
+        folder = with_tokens(folder, config.add_tokens)
+    found = folder.checkpoint
+    weights = f"continues from {os.fspath(source)}"
+    if encoder is None:
+        weights = f"layers {config.keep_layers} of the teacher, and its heads"
+    return _Start(found.config, found, vocab, weights, tuple(added))
+
+
 def make_pretraining_plan(
     encoder: BertConfig | str | os.PathLike[str] | None,
     data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -191,32 +228,15 @@ def make_pretraining_plan(
             f"`data` must be one folder with a budget; received {len(places)}: phases "
             "need --steps"
         )
-    checkpoint: Checkpoint | None = None
-    added: list[str] = []
-    is_given = encoder is not None
-    encoder = _student_encoder(encoder, config)
-    if isinstance(encoder, BertConfig):
-        if vocab is None:
-            vocab = config.teacher
-        if config.add_tokens is not None:
-            raise ConfigError(
-                "`add_tokens` is for a checkpoint to continue from; a new model has "
-                "the vocabulary of `vocab`"
-            )
-        sizes = encoder
-    else:
-        folder = with_layers(Folder.open(encoder), config.keep_layers)
-        with collected(shown=False) as added:
-            folder = with_tokens(folder, config.add_tokens)
-        checkpoint = folder.checkpoint
-        sizes = checkpoint.config
+    start = _start_of(encoder, config, vocab, reasons)
+    sizes, checkpoint = start.sizes, start.checkpoint
     rate_reason = "" if config.learning_rate else _OF_BUDGET
     config = config.fitted_to(sizes)
-    tokenizer = _tokenizer(checkpoint, vocab)
+    tokenizer = _tokenizer(checkpoint, start.vocab)
     teacher = _teacher(config, tokenizer)
     files = [find_files(place, tokenizer) for place in places]
     check_sizes(sizes, tokenizer, files)
-    notes = [*checkpoint.notes, *tokenizer.notes, *added] if checkpoint else []
+    notes = [*checkpoint.notes, *tokenizer.notes, *start.added] if checkpoint else []
     sizes = _directed(sizes, checkpoint, config, notes)
     generator = _generator(sizes, checkpoint, config)
     if teacher is not None:
@@ -236,13 +256,8 @@ def make_pretraining_plan(
             "learned from their labels only; received 1: `next_sentence` none leaves "
             "pairs out"
         )
-    start = reasons.get("size", "a new model, with random weights")
-    if not is_given:
-        start = f"layers {config.keep_layers} of the teacher, and its heads"
-    elif checkpoint is not None:
-        start = f"continues from {os.fspath(encoder)}"  # type: ignore[arg-type]
     choices = (
-        *_of_model(sizes, checkpoint, tokenizer, config, start=start, vocab=vocab),
+        *_of_model(sizes, start, tokenizer, config),
         *_of_targets(phases, config, generator, next_sentence=pairs),
         *_of_updates(
             *(phases, config, held_out, steps),
@@ -309,21 +324,18 @@ def _shape(sizes: BertConfig) -> str:
 
 def _of_model(
     sizes: BertConfig,
-    checkpoint: Checkpoint | None,
+    start: _Start,
     tokenizer: WordPieceTokenizer,
     config: PretrainConfig,
-    *,
-    start: str,
-    vocab: str | os.PathLike[str] | None,
 ) -> Iterator[Choice]:
-    """Yield the choices of the model; `start` says what its first weights are."""
-    option = "--size" if checkpoint is None else "--encoder"
+    """Yield the choices of the model."""
+    option = "--size" if start.checkpoint is None else "--encoder"
     kind = "" if sizes.model_type == BERT else f" ({title_of(sizes)})"
-    yield Choice("model", f"{_shape(sizes)}{kind}", start, option)
-    place = "the checkpoint" if vocab is None else os.fspath(vocab)
+    yield Choice("model", f"{_shape(sizes)}{kind}", start.weights, option)
+    place = "the checkpoint" if start.vocab is None else os.fspath(start.vocab)
     size = f"{tokenizer.vocab_size:,} tokens"
     yield Choice("vocabulary", size, f"of {place}", "--vocab")
-    if checkpoint is None and config.budget is not None:
+    if start.checkpoint is None and config.budget is not None:
         deviation = f"standard deviation {sizes.initializer_range:g}"
         usual = sizes.initializer_range == initializer_range(sizes.hidden_size)
         reason = "1 divided by the root of the width" if usual else GIVEN

@@ -125,7 +125,6 @@ class WordPieceTokenizer(tf.Module):
             sorted(self.added_tokens, key=lambda token: ids[token.content])
         )
         found = self._found_in_texts()
-        self.finds_added_tokens = bool(found)
         self._pieces = word_pieces(
             self.vocabulary,
             len(base),

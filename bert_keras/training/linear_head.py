@@ -22,7 +22,6 @@ import numpy as np
 
 from bert_keras.data.holdout import Strata, stratified_holdout
 
-LOSSES = ("softmax", "sigmoid", "squared")
 # Strengths of L2, for vectors whose mean squared length is 1 and the mean loss.
 L2 = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 # With fewer rows the loss of held-out rows is too noisy to choose by: L2 is then this
@@ -99,7 +98,7 @@ def fit_head(
             their mean while fitting, which the head undoes.
         targets: float [N, C]: 0 or 1 for `softmax` and `sigmoid`, numbers for
             `squared`.
-        loss: one of `LOSSES`; the losses of several outputs are added.
+        loss: `softmax`, `sigmoid` or `squared`; the losses of several outputs are added.
         l2: one or several strengths, falling; a head is returned for each.
         weights: of each row, float [N].
     """

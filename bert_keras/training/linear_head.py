@@ -98,7 +98,7 @@ def fit_head(
             their mean while fitting, which the head undoes.
         targets: float [N, C]: 0 or 1 for `softmax` and `sigmoid`, numbers for
             `squared`.
-        loss: `softmax`, `sigmoid` or `squared`; the losses of several outputs are added.
+        loss: `softmax`, `sigmoid` or `squared`; of several outputs the sum.
         l2: one or several strengths, falling; a head is returned for each.
         weights: of each row, float [N].
     """

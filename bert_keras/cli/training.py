@@ -242,13 +242,14 @@ def _check_single(options: argparse.Namespace) -> None:
     several = {
         "--seeds": options.seeds > 1 and options.seeds,
         "--search": options.search,
-        "--try": options.tries_methods and "it",
-        "--learning-curve": options.learning_curve and "it",
+        "--try": options.tries_methods,
+        "--learning-curve": options.learning_curve,
     }
     for name, value in several.items():
         if value:
+            received = "both" if value is True else value
             raise ConfigError(
-                f"`--plan` shows one run: leave out `{name}`; received {value}"
+                f"`--plan` shows one run: leave out `{name}`; received {received}"
             )
 
 

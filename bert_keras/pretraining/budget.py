@@ -80,6 +80,7 @@ def plan_of_budget(
     if steps:
         clock.restore(Path(output or "") / CHECKPOINTS / f"step-{steps:09d}")
         steps += round(steps * clock.left / max(clock.trained, 1e-3))
+        reasons["steps"] = f"at the speed of the first {plan.first_step:,}"
     plan = make(encoder, **settled, steps=max(steps, 1))
     return dataclasses.replace(plan, clock=clock)
 

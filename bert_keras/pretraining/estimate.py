@@ -38,7 +38,8 @@ def estimate_of(plan: PretrainingPlan, devices: Devices) -> Estimate:
     seconds = update = 0.0
     if plan.clock is not None:  # whose updates were measured for the plan
         kept = checkpoint_bytes(model, config.keep)
-        return with_peak_memory(plan.clock.left, weight_bytes(model.weights) + kept)
+        left = plan.clock.left if plan.first_step else plan.clock.total
+        return with_peak_memory(left, weight_bytes(model.weights) + kept)
     for phase in plan.phases:
         left = phase.last - max(phase.first, plan.first_step)
         if left <= 0:

@@ -413,7 +413,7 @@ def _of_updates(
     yield Choice("warmup", warmup, share, "--warmup-ratio")
     if held_out is not None:
         most, every = config.held_out_examples, config.evaluate_every
-        scored = f"up to {most:,} examples, every {every:,} steps"
+        scored = f"up to {most:,} examples, every {every:,} steps and at the end"
         yield Choice("held out", scored, f"of {held_out}", "--evaluate-every")
 
 

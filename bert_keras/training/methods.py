@@ -187,7 +187,7 @@ def _against_contrastive(facts: Facts, sizes: Mapping[str, int]) -> str:
     combine = facts.given.get("combine", getattr(facts.task, "combine", ""))
     least = min(sizes.values()) if len(sizes) == 2 else LEAST_OF_TWO
     reasons = {
-        "the task has no classes": not _has_classes(facts.task),
+        "the other methods are for classes of texts": not _has_classes(facts.task),
         f"`{given[0]}` is given": bool(given[0]),
         f"`combine` is {combine}": combine == "attention",
         f"one of the two classes has {counted(least, 'rows')}": least < LEAST_OF_TWO,

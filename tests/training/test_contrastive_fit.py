@@ -209,7 +209,7 @@ def facts_of(task: Any, rows: Any, encoder: Path, **known: Any) -> Facts:
         (Classification, 0, {}, "finetune: one of the two classes has 3 rows"),
         (Classification, -300, {}, "finetune: the texts are long, and finetune reads"),
         (Classification, 1, {"epochs": 2}, "finetune: `epochs` is given"),
-        (Regression, 1, {}, "finetune: the task has no classes"),
+        (Regression, 1, {}, "finetune: the other methods are for classes of texts"),
         (Classification, 70, {"unlabeled": True}, "contrastive: 280 rows per class"),
         (
             *(Classification, 1, {"unlabeled": True, "freeze_layers": 1}),
@@ -296,7 +296,8 @@ def test_auto_finetunes_pairs(embedder: Path) -> None:
     assert chosen(Classification, pairs, embedder).startswith(
         "finetune: rows are pairs"
     )
-    assert chosen(Embedding, pairs, embedder) == "finetune: the task has no classes"
+    reason = "finetune: the other methods are for classes of texts"
+    assert chosen(Embedding, pairs, embedder) == reason
 
 
 @pytest.mark.parametrize(

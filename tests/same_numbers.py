@@ -161,7 +161,8 @@ def _served(model: Path, texts: Any) -> str:
     from bert_keras.serving import Client, ServeConfig, Server
 
     config = ServeConfig(port=0, grpc_port=0)
-    some = [each for each in texts if "" not in (each, *each)]  # which it may refuse
+    # A server may refuse an empty text.
+    some = [each for each in texts if each and "" not in (each, *each)]
     with Server([f"model={model}"], config=config, is_quiet=True).running() as server:
         return _of_rows(Client(server.url, model="model").predict(some))
 
@@ -201,7 +202,7 @@ def _model_file(folder: Path) -> bytes:
 
 
 def _of_rows(rows: Any) -> str:
-    return _of_bytes(json.dumps(rows, default=_plain).encode())
+    return _of_bytes(json.dumps(rows, default=_plain, sort_keys=True).encode())
 
 
 def _plain(value: Any) -> Any:

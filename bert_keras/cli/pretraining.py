@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _FORMS_WITH_FIELDS = ("auto", "jsonl", "parquet")
-# The entries of the manifest of pretraining data that are printed.
-_COUNTED = (
-    "documents",
-    "sentences",
-    "tokens",
-    "instances",
-    "real_token_share",
-    "unknown_token_share",
-)
+# The entries of the manifest of pretraining data that are printed, and their names.
+_COUNTED = {
+    "documents": "documents",
+    "sentences": "sentences",
+    "tokens": "tokens",
+    "instances": "examples",
+    "real_token_share": "real_token_share",
+    "unknown_token_share": "unknown_token_share",
+}
 # `not_next_share` of the manifest, by the kind of pairs.
 _PAIRS = {"next": "share of random second texts", "order": "share of swapped pairs"}
 
@@ -248,7 +248,7 @@ def run_pretraining_data(options: argparse.Namespace) -> None:
         )
     for line in report.lines():
         say(line)
-    counted = {key: manifest[key] for key in _COUNTED}
+    counted = {name: manifest[key] for key, name in _COUNTED.items()}
     if (kind := manifest["settings"]["next_sentence"]) in _PAIRS:
         counted[_PAIRS[kind]] = manifest["not_next_share"]
     print(score_table(counted))

@@ -186,8 +186,8 @@ def tuned_weight(
         advice, weight = "use --hybrid without a weight", 1.0
     found = ", ".join(f"{name} {value:.4f}" for name, value in compared.items())
     say(
-        f"{advice}: nDCG@10 on the other half of the judged queries ({len(others):,}): "
-        f"{found}; weight {best:g} was the best on the half that was tuned on"
+        f"{advice}: on half of the judged queries, weight {best:g} was the best; "
+        f"nDCG@10 of the other {len(others):,}: {found}"
     )
     rows = {
         f"{weight:g}": {

@@ -94,7 +94,8 @@ class Progress:
     Args:
         name: of the job, such as `scoring dev`.
         unit: what is counted, such as `texts`.
-        total: number of units; `None` if unknown, and then no time left is shown.
+        total: number of units; `None` if unknown, and then no time left is shown, as on
+            the last line.
         done: units that an earlier run completed.
         is_shown: whether anything is printed.
         later: seconds of other work that belongs to the job, such as scoring; included
@@ -250,10 +251,9 @@ class Progress:
 
     def _left(self) -> list[str]:
         left = self.seconds_left
-        if left is None or (self.done == self.total and left < 0.5):
+        if left is None or self.done == self.total:
             return []
-        may_end_early = self._may_end_early and self.done != self.total
-        may_be_less = may_end_early or any(less for _, less in _following)
+        may_be_less = self._may_end_early or any(less for _, less in _following)
         return [f"{'at most ' if may_be_less else ''}{duration(left)} left"]
 
     def _print(self, fields: Fields) -> None:

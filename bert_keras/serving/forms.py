@@ -385,9 +385,11 @@ def _advice(
         lines.append(f"take {best.name}, {why}: {_commands(model, best, data)}")
         times = {form: row["milliseconds"] for form, row in pairs if form in able}
         quick = min(times, key=times.__getitem__)
-        lines.append(
-            f"least time for one text in a process: {quick.name}, {times[quick]:.1f} ms"
-        )
+        line = f"least time for one text in a process: {quick.name}"
+        line += f", {times[quick]:.1f} ms"
+        if quick is not best:
+            line += f": {_commands(model, quick, data)}"
+        lines.append(line)
     if not score and any(form.is_int8 for form in speeds):
         lines.append(
             "int8 is not chosen without a score: give labelled rows (`--data`)"
@@ -395,7 +397,7 @@ def _advice(
     for form, speed in speeds.items():
         exact = [v for x, v in speeds.items() if x.kind == form.kind and not x.is_int8]
         if form.is_int8 and exact and speed < min(exact):
-            line = f"{form.name} is slower than float32 on this machine"
+            line = f"{form.name} serves fewer texts/s than float32 on this machine"
             features = processor_features()
             if features["avx2"] and not features["avx512_vnni"]:
                 line += ", whose processor has no VNNI instructions"

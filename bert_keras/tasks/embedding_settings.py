@@ -256,9 +256,9 @@ HELP = TaskHelp(
     place="bert_keras.tasks.embedding:Embedding",
     settings=EmbeddingSettings,
     summary="a vector for a text, trained on pairs (search, similarity, features …)",
-    data="pairs of texts that belong together in the columns text and text_pair, or "
-    "with a label for their similarity; for a student of a teacher's vectors text "
-    "alone",
+    data="pairs of texts in the columns text and text_pair: texts that belong "
+    "together, or, with a column label, any texts and how similar they are. To learn "
+    "the vectors of a larger model (--teacher), texts alone are enough",
     file="train.csv",
     rows="text,text_pair\n"
     "How do I reset my password?,“Forgot password” is on the sign-in page.",

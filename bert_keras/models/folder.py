@@ -359,9 +359,14 @@ class Folder:
         facts: dict[str, Any] = {}
         try:
             task = self.task()
-            # A number or a list that is unset says nothing; a bool does.
-            settings = task.get_config().items()
-            facts = {k: v for k, v in settings if v or v is None or v is False}
+            # A number, a text or a list that is unset says nothing.
+            facts = {
+                name: value
+                for name, value in task.get_config().items()
+                if value
+                or value is False
+                or getattr(type(task), name, None) not in (0, "", ())
+            }
             facts = {"task": name_of(type(task)), **facts}
             if "pairs" in facts and facts["pairs"] is None:  # the folder does not say
                 facts["pairs"] = "single texts or pairs"

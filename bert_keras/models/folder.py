@@ -364,6 +364,7 @@ class Folder:
                 name: value
                 for name, value in task.get_config().items()
                 if value
+                or value is None
                 or value is False
                 or getattr(type(task), name, None) not in (0, "", ())
             }

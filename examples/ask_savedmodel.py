@@ -53,9 +53,7 @@ def plain(value):
 
 def main(folder: str, texts: list[str]) -> None:
     if not (Path(folder) / "saved_model.pb").is_file():
-        if not Path(folder).exists():
-            sys.exit(f"{folder}: no such folder")
-        sys.exit(f"{folder}: must be one version of a SavedModel, such as {folder}/1")
+        sys.exit(f"{folder}: must be one version of a SavedModel, such as NAME/1")
     tf = load_tensorflow()
     serve = tf.saved_model.load(folder).signatures["serving_default"]
     inputs = serve.structured_input_signature[1]

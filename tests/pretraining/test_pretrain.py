@@ -186,7 +186,7 @@ def test_a_plan_has_the_reason_and_the_option_of_each_choice(
     assert found["resumed"][0] == "after step 12"
     assert plan.estimate.seconds == 0
     assert found["next sentence"][:2] == ("trained", "the data has pairs")
-    assert found["held out"][0] == "up to 32 examples, every 6 steps"
+    assert found["held out"][0] == "up to 32 examples, every 6 steps and at the end"
     refused(
         lambda: choices(place / "whole", learning_rate=1e-4),
         "holds a run with another `learning_rate`: 0.003",

@@ -94,8 +94,7 @@ class Progress:
     Args:
         name: of the job, such as `scoring dev`.
         unit: what is counted, such as `texts`.
-        total: number of units; `None` if unknown, and then no time left is shown, as on
-            the last line.
+        total: number of units; `None` if unknown, and then no time left is shown.
         done: units that an earlier run completed.
         is_shown: whether anything is printed.
         later: seconds of other work that belongs to the job, such as scoring; included
@@ -251,10 +250,13 @@ class Progress:
 
     def _left(self) -> list[str]:
         left = self.seconds_left
-        if left is None or self.done == self.total:
+        is_done = self.done == self.total
+        if left is None or (is_done and left < 0.5):
             return []
-        may_be_less = self._may_end_early or any(less for _, less in _following)
-        return [f"{'at most ' if may_be_less else ''}{duration(left)} left"]
+        may_end_early = self._may_end_early and not is_done
+        may_be_less = may_end_early or any(less for _, less in _following)
+        at_most, of_rest = "at most " * may_be_less, " for the rest" * is_done
+        return [f"{at_most}{duration(left)} left{of_rest}"]
 
     def _print(self, fields: Fields) -> None:
         report(self.line(fields()))

@@ -256,9 +256,8 @@ HELP = TaskHelp(
     place="bert_keras.tasks.embedding:Embedding",
     settings=EmbeddingSettings,
     summary="a vector for a text, trained on pairs (search, similarity, features …)",
-    data="pairs of texts in the columns text and text_pair: texts that belong "
-    "together, or, with a column label, any texts and how similar they are. To learn "
-    "the vectors of a larger model (--teacher), texts alone are enough",
+    data="pairs of texts in the columns text and text_pair, which belong together or "
+    "have a similarity in the column label; with --teacher, texts alone",
     file="train.csv",
     rows="text,text_pair\n"
     "How do I reset my password?,“Forgot password” is on the sign-in page.",

@@ -176,7 +176,8 @@ def tuned_weight(
     # Of equal ones the nearest to 1, which needs no choice.
     best = max(WEIGHTS, key=lambda each: (tried[each], -abs(math.log(each))))
     compared = {"vectors alone": score(others, vectors), "weight 1": rest[1.0]}
-    compared |= {f"weight {best:g}": rest[best]}
+    where = "" if best == 1 else ", the best of the other half,"
+    compared |= {f"weight {best:g}{where}": rest[best]}
     chosen = max(compared, key=compared.__getitem__)  # of equal ones the simplest
     weight: float | None = best
     advice = f"use --hybrid --hybrid-weight {best:g}, or `hybrid_weight={best:g}`"
@@ -185,10 +186,7 @@ def tuned_weight(
     elif chosen == "weight 1":
         advice, weight = "use --hybrid without a weight", 1.0
     found = ", ".join(f"{name} {value:.4f}" for name, value in compared.items())
-    say(
-        f"{advice}: on half of the judged queries, weight {best:g} was the best; "
-        f"nDCG@10 of the other {len(others):,}: {found}"
-    )
+    say(f"{advice}: nDCG@10 of half of the judged queries ({len(others):,}): {found}")
     rows = {
         f"{weight:g}": {
             "ndcg_at_10_on_tuned_half": tried[weight],

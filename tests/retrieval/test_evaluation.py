@@ -303,18 +303,25 @@ def test_the_weight_of_a_hybrid_is_tuned(capsys: pytest.CaptureFixture[str]) -> 
     found, told = tuned(right=4, of_a=0.0)
     assert found["hybrid_weight"] == 0.5  # nearer to 1 than 0.3
     assert told.startswith("use --hybrid --hybrid-weight 0.5, or `hybrid_weight=0.5`: ")
-    assert "vectors alone 0.6309, weight 1 0.6309, weight 0.5 1.0000" in told
+    assert (
+        "vectors alone 0.6309, weight 1 0.6309, weight 0.5, the best of the other"
+        in told
+    )
     found, told = tuned(right=3, of_a=0.0)
     assert found["hybrid_weight"] == 1.0  # as good on the other half, without a choice
     assert found["hybrid_weights"]["0.5"] == pytest.approx(
         {"ndcg_at_10_on_tuned_half": 1.0, "ndcg_at_10_on_other_half": (1 + 0.6309) / 2},
         abs=1e-4,
     )
-    assert told.startswith("use --hybrid without a weight: on half of the judged")
+    assert told.startswith(
+        "use --hybrid without a weight: nDCG@10 of half of the judged"
+    )
     found, told = tuned(right=3, of_a=2.0)
     assert found["hybrid_weight"] is None  # where one was shown as the best
-    assert told.startswith("leave out --hybrid: on half of the judged queries, weight")
-    assert "vectors alone 1.0000, weight 1 0.8155, weight 0.5 0.8155" in told
+    assert told.startswith(
+        "leave out --hybrid: nDCG@10 of half of the judged queries (2): "
+    )
+    assert "vectors alone 1.0000, weight 1 0.8155, weight 0.5, the best" in told
     one = {"q": {"a": 1.0}}
     refused(lambda: tuned_weight(one, lambda _: one, vectors=one), "needs two queries")
 

@@ -888,7 +888,11 @@ def test_an_occupied_output_is_rejected_before_training(
 
 
 def test_a_failed_run_leaves_the_old_model(
-    run: Any, spam_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Any,
+    spam_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     shutil.copytree(spam_folder, tmp_path / "model")
 
@@ -897,6 +901,7 @@ def test_a_failed_run_leaves_the_old_model(
 
     monkeypatch.setattr(results, "write_report", broken)
     refused(lambda: run(train=FEW, epochs=1), "No space left on device")
+    assert f"will replace {tmp_path / 'model'}" in capsys.readouterr().err
     assert files_of(tmp_path / "model") == files_of(spam_folder)
     assert sorted(os.listdir(tmp_path)) == [".model.run", "model"]
 

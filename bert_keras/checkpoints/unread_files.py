@@ -20,7 +20,7 @@ _STATE = (
     "encoder"
 )
 _GRAPH_ONLY = "an export: use the model folder from which it was made"
-_EXPORT = "the task of an export: use the model folder from which it was made"
+_EXPORT = f"the task of {_GRAPH_ONLY}"
 # Patterns of files of weights or graphs, and what to do; the first found is named.
 _KINDS = {
     "flax_model*.msgpack": (

@@ -360,15 +360,13 @@ class Folder:
         try:
             task = self.task()
             # A number, a text or a list that is unset says nothing.
-            facts = {
+            facts = {"task": name_of(type(task))} | {
                 name: value
                 for name, value in task.get_config().items()
                 if value
-                or value is None
-                or value is False
+                or isinstance(value, bool | None)
                 or getattr(type(task), name, None) not in (0, "", ())
             }
-            facts = {"task": name_of(type(task)), **facts}
             if "pairs" in facts and facts["pairs"] is None:  # the folder does not say
                 facts["pairs"] = "single texts or pairs"
             self.check_head()

@@ -38,6 +38,7 @@ def estimate_of(plan: PretrainingPlan, devices: Devices) -> Estimate:
     seconds = update = 0.0
     if plan.clock is not None:  # whose updates were measured for the plan
         kept = checkpoint_bytes(model, config.keep)
+        # A new run measures again, which is part of its budget.
         left = plan.clock.left if plan.first_step else plan.clock.total
         return with_peak_memory(left, weight_bytes(model.weights) + kept)
     for phase in plan.phases:

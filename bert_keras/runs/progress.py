@@ -255,7 +255,8 @@ class Progress:
             return []
         may_end_early = self._may_end_early and not is_done
         may_be_less = may_end_early or any(less for _, less in _following)
-        at_most, of_rest = "at most " * may_be_less, " for the rest" * is_done
+        at_most = "at most " if may_be_less else ""
+        of_rest = " for the rest" if is_done else ""
         return [f"{at_most}{duration(left)} left{of_rest}"]
 
     def _print(self, fields: Fields) -> None:

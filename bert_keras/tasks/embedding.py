@@ -121,7 +121,8 @@ _READ = (
     *("pooling", "normalize", "layers", "combine_layers", "dense", "prompts"),
     *("default_prompt", "include_prompt", "default_length", *OWN_LENGTHS),
 )
-_TIMES_FOR_VECTORS = 10.0  # as high a learning rate, see docs/figures.md, Students
+# How a student of vectors is trained, see docs/figures.md, Students.
+_OF_VECTORS: dict[str, Any] = {"rate_times": 10.0, "least_epochs": 6, "dropout": 0.0}
 _LEAST_LENGTH = 3  # [CLS], a token and [SEP]
 _RARITY = 4.0  # of the words that a new masked-LM head finds in a text
 _SIMILARITIES = {"dense": COSINE, "sparse": DOT, "tokens": MAXSIM}
@@ -288,7 +289,6 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
-        learns_vectors = self.objective == VECTORS
         return Needs(
             pooler=False,
             outputs=self.reader.encoder_outputs,
@@ -296,9 +296,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             inputs=self.reader.inputs,
             meanings={COUNTED_TOKENS: MEANING} if self.kind == "tokens" else {},
             rows_per_text=None if self.reads_windows else 1 + self.compares,
-            least_epochs=6 if learns_vectors else 4,
-            dropout=0.0 if learns_vectors else None,
-            rate_times=_TIMES_FOR_VECTORS if learns_vectors else 1.0,
+            **(_OF_VECTORS if self.objective == VECTORS else {}),
         )
 
     # Data.

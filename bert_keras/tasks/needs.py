@@ -51,13 +51,13 @@ class Needs:
         readings: how often a text is read for its answer, such as once for each class;
             prediction computes fewer texts at once accordingly.
         learning_rate: the peak learning rate by default; `None`: by the encoder's size.
-        least_epochs: of training by default; 4 are the most that the paper tried.
-        dropout: of the blocks while training by default; `None`: as the encoder's
-            config says.
         rate_times: how many times as high it then is as that of other tasks; without
             LoRA.
         times_if_few: how many times as high it then is for few updates of an encoder
             narrower than BERT-base.
+        least_epochs: of training by default; 4 are the most that the paper tried.
+        dropout: of the blocks while training by default; `None`: as the encoder's
+            config says.
         not_for_engines: why engines such as OpenVINO cannot run the model; empty if
             they can.
     """
@@ -73,10 +73,10 @@ class Needs:
     rows_per_text: int | None = 1
     readings: int = 1
     learning_rate: float | None = None
-    least_epochs: int = 4
-    dropout: float | None = None
     rate_times: float = 1.0
     times_if_few: float = 1.0
+    least_epochs: int = 4
+    dropout: float | None = None
     not_for_engines: str = ""
 
     def keras_inputs(self) -> dict[str, Any]:

@@ -147,10 +147,8 @@ def test_too_many_requests_and_slow_ones(
         end = time.monotonic() + 10
         while server._service._in_progress < 2:
             assert time.monotonic() < end
-        start = time.monotonic()
         status, headers, body = client.send("POST", PATH, json.dumps(ASKED).encode())
         assert (status, headers["retry-after"]) == (503, "1")
-        assert time.monotonic() - start < 1
         assert b"in progress" in body
         for thread in threads:
             thread.join()

@@ -507,6 +507,18 @@ HYBRID_WEIGHT = Option(
     name="hybrid_weight",
     kind=float,
 )
+RERANK_WEIGHT = Option(
+    None,
+    "with --rerank: weight of its score, which is added to the score of the search; "
+    "the texts are sorted by the sum",
+    unit="weight",
+    above=0,
+    most=1e6,
+    unset="its score alone sorts",
+    name="rerank_weight",
+    kind=float,
+    may_be_none=True,
+)
 MAX_DROP = Option(
     0.01,
     "largest drop of the task's main score in int8, for a score up to 1 (times 100 for "

@@ -15,6 +15,7 @@ other reports, the mean reciprocal rank, and an answer of the exported SavedMode
       0.49  Catering trolley
 """
 
+import functools
 import sys
 from pathlib import Path
 
@@ -63,11 +64,9 @@ def main(encoder: str = "") -> None:
     given |= {"encoder": model.folder, "task_settings": {"objective": "listwise"}}
     result = bert_keras.train("reranking", output=MODELS / "railway_ranker", **given)
     ranker, places = bert_keras.Predictor(result.model), range(len(found))
-    ranked = [reranked(ranker, TEST["text"][i], found[i], top=5) for i in places]
-    show("reranked", ranked)
-    for pages in ranked:  # the two models make different mistakes
-        pages.sort(key=lambda page: -page["search_score"] - page["score"] / 2)
-    show("both", ranked)
+    for name, weight in (("reranked", None), ("both", 0.5)):  # of different mistakes
+        sort = functools.partial(reranked, ranker, top=5, weight=weight)
+        show(name, [sort(TEST["text"][i], found[i]) for i in places])
     saved = export_search(model.model, MODELS / "railway_search", index=index, top=3)
     predictor = bert_keras.load_predictor(saved)
     (answer,) = predictor.predict(["the pram never arrived, so no tea today"])

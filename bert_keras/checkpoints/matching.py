@@ -224,8 +224,8 @@ def check_head(wanted: Iterable[str], checkpoint: Checkpoint, task: str) -> None
     head = {name for name in wanted if not name.startswith(_ENCODER)}
     if head and not head & set(checkpoint.shapes):
         raise CheckpointError(
-            f"{checkpoint.path}: contains no head of the task {task}: train one on it "
-            "first"
+            f"{checkpoint.path}: contains no head of the task {task}: train a model "
+            "from it first"
         )
 
 

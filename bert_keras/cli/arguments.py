@@ -82,14 +82,16 @@ def check_planned_output(options: argparse.Namespace) -> None:
         )
 
 
-def print_plan(plan: Decided) -> None:
+def print_plan(plan: Decided, output: str | None = None) -> None:
     """Print the choices of a run, what the user has to know, and the estimate."""
     from bert_keras.report.terminal import plan_lines
+    from bert_keras.runs.run_folder import replacement_note
 
     for line in [*plan_lines(plan.table()), *plan.notes]:
         print(line)
     if plan.estimate is not None:
-        print(plan.estimate.line())
+        estimate = plan.estimate.line()
+        print(estimate if output is None else estimate + replacement_note(output))
 
 
 def add_slices(parser: argparse.ArgumentParser) -> None:

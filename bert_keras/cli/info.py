@@ -51,10 +51,19 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     return facts
 
 
+# The heads of pretraining by the tasks that they answer.
+_HEADS = {"cls/predictions": "masked-lm", "cls/seq_relationship": "next-sentence"}
+
+
+def _head(name: str) -> str:
+    """Return what the head of a weight is called."""
+    return _HEADS.get("/".join(name.split("/")[:2]), name.split("/")[0])
+
+
 def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     checkpoint = read_checkpoint(path)
     raw, shapes = checkpoint.raw_config, checkpoint.shapes
-    heads = sorted({n.split("/")[0] for n in shapes if not n.startswith("bert/")})
+    heads = sorted({_head(name) for name in shapes if not name.startswith("bert/")})
     named = raw.get("architectures") or "not specified"  # of any type
     named = named if isinstance(named, list) else [named]
     facts: dict[str, Any] = {
@@ -67,7 +76,7 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         "parameters": sum(math.prod(shape) for shape in shapes.values()),
         "tensors": len(shapes),
         "pooler": has_pooler(checkpoint),
-        "heads": ", ".join(heads) or "none",
+        "task heads": ", ".join(heads) or "none",
     }
     if checkpoint.own_entry and checkpoint.origin == "huggingface":
         facts["kind"] = "model folder"

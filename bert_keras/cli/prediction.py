@@ -45,6 +45,7 @@ from bert_keras.settings import (
     LONG,
     NAMED_LAYERS,
     POOLINGS,
+    RERANK_WEIGHT,
     SEARCH_ENGINES,
     WINDOW_COMBINATIONS,
 )
@@ -342,6 +343,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         "number of texts per query that --rerank sorts",
         unset="100",
     )
+    add_option(parser, RERANK_WEIGHT)
     add_path(parser, "index", "FILE", "file that stores the vectors for reuse")
     add_path(
         parser,
@@ -465,6 +467,7 @@ def run_search(options: argparse.Namespace) -> None:
                         found,
                         top=options.top,
                         batch_size=options.batch_size,
+                        weight=options.rerank_weight,
                     )
                 for each in found:
                     text = {"text": each.pop("text")}
@@ -482,7 +485,7 @@ def _ranker(options: argparse.Namespace) -> tuple[Predictor | None, int]:
     from bert_keras.retrieval.index import CANDIDATES
 
     if options.rerank is None:
-        refuse_without_rerank(options, "candidates", "positive_class")
+        refuse_without_rerank(options, "candidates", "rerank_weight", "positive_class")
         return None, options.top
     candidates = options.candidates or max(CANDIDATES, options.top)
     if candidates < options.top:

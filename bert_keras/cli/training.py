@@ -224,7 +224,7 @@ def run_train(options: argparse.Namespace) -> None:
         resume=options.resume,
     )
     if options.plan:
-        print_plan(result)
+        print_plan(result, options.output)
         return
     for name, scores in result.scores.items():
         print(f"{name}:")

@@ -273,8 +273,8 @@ class Folder:
         named = one_line(self.config["architectures"][0])
         raise CheckpointError(
             f"{self.path}: contains no task head (architecture "
-            f"{their_architecture(self.checkpoint.config, named)}): train one on it "
-            "first"
+            f"{their_architecture(self.checkpoint.config, named)}): train a model "
+            "from it first"
         )
 
     # The weights.
@@ -371,7 +371,7 @@ class Folder:
                 facts["pairs"] = "single texts or pairs"
             self.check_head()
         except BertKerasError as error:
-            facts["no answers"] = str(error)
+            facts["answers"] = f"none: {error}"
         facts |= self.preprocessing
         try:
             notes = self.notes()

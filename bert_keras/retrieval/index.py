@@ -50,7 +50,7 @@ from bert_keras.retrieval.vector_file import (
     read_vectors,
 )
 from bert_keras.retrieval.vector_store import VectorStore, store_of
-from bert_keras.runs.notes import say
+from bert_keras.runs.notes import say, show
 from bert_keras.scoring.bm25 import BM25, FUSED
 from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import HYBRID_WEIGHT, check_choice, check_whole_number
@@ -439,6 +439,7 @@ def reranked(
     *,
     top: int,
     batch_size: int = 32,
+    weight: float | None = None,
 ) -> list[dict[str, Any]]:
     """Return the best results of a search in the order of another model's scores.
 
@@ -448,22 +449,31 @@ def reranked(
         found: what `SearchIndex` returns for it.
         top: maximum results to return.
         batch_size: pairs computed at once.
+        weight: of the model's score, which is added to the score of the search; `None`
+            sorts by the model's score alone.
 
     Returns:
-        The results with the other model's `rank` and `score`; the score of the search
-        is `search_score`.
+        The results with their new `rank` and `score`; the score of the search is
+        `search_score`, and with a weight, the model's is `rerank_score`.
     """
     texts = [row["text"] for row in found]
-    ranked = predictor.rank(query, texts, top=top, batch_size=batch_size)
-    return [
+    best = top if weight is None else len(texts)
+    ranked = [
         {
             **found[row["index"]],
             "rank": row["rank"],
             "score": row["score"],
             "search_score": found[row["index"]]["score"],
         }
-        for row in ranked
+        for row in predictor.rank(query, texts, top=best, batch_size=batch_size)
     ]
+    if weight is None:
+        return ranked
+    for row in ranked:
+        row["rerank_score"] = row["score"]
+        row["score"] = row["search_score"] + weight * row["rerank_score"]
+    ranked.sort(key=lambda row: (-row["score"], row["rank"]))
+    return [{**row, "rank": rank} for rank, row in enumerate(ranked[:top], start=1)]
 
 
 def search(
@@ -543,6 +553,10 @@ def _keep_index(
     elif stored is None or renamed or (has_new and not is_kept):
         model = stored.model if stored is not None else ""
         _write_index(path, packed, made, model or model_hash(reader), graph)
+        if stored is None:
+            show(f"{path}: written, with the vectors of {len(made.texts):,} texts")
+    else:
+        show(f"{path}: contains the vectors of these {len(made.texts):,} texts")
     if made.graph is not None and is_kept:
         say(
             f"{path}: a Parquet file contains no graph of faiss, so it is built each "

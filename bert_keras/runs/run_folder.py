@@ -391,6 +391,13 @@ def run_path(output: str | os.PathLike[str], name: str = "run") -> Path:
     return target.with_name(f".{target.name}.{name}")
 
 
+def replacement_note(output: str | os.PathLike[str]) -> str:
+    """Return what follows the place of a run if the run will replace a folder."""
+    if not os.path.lexists(output):
+        return ""
+    return f", and will replace {os.fspath(output)}"
+
+
 def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFolder:
     """Return the folder of the same interrupted run, or else a new run folder.
 

@@ -29,8 +29,7 @@ class Truncation:
         >>> found = Truncation()
         >>> found.add(np.array([32, 20]), np.array([268, 0]))
         >>> str(found)
-        '1 of 2 texts (50%) is truncated: 300.0 tokens on average, of which 89% are not
-        read'
+        '1 of 2 texts (50%) is truncated: it has 300 tokens, of which 89% are not read'
     """
 
     texts: int = 0
@@ -131,10 +130,12 @@ class Truncation:
         left = (self.tokens - self.lost) / max(self.cut, 1)
         same = f"{length:,}" if left == length else f"on average {left:,.1f}"
         to = f" to {same} tokens" if length else ""
-        mean = self.tokens / max(self.cut, 1)
+        mean = f"{self.tokens / max(self.cut, 1):,.1f} tokens on average"
+        if self.cut == 1:
+            mean = f"it has {self.tokens:,} tokens"
         return (
             f"{self.cut:,} of {self.texts:,} {of} ({percent(self.cut, self.texts)}) "
-            f"{verb} truncated{to}: {mean:,.1f} tokens on average, of which "
+            f"{verb} truncated{to}: {mean}, of which "
             f"{percent(self.lost, self.tokens)} are not read"
         )
 

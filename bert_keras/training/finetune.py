@@ -43,6 +43,7 @@ from bert_keras.runs.run_folder import (
     discard_run,
     open_run,
     remove_run,
+    replacement_note,
     run_path,
 )
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
@@ -358,12 +359,9 @@ class _Training:
             if attempt == 0 and not plan.request.is_one_of_several:
                 devices.announce(config.precision)
             dev = f", {len(plan.rows['dev']):,} dev rows" if "dev" in plan.rows else ""
-            old = ""
-            if os.path.lexists(plan.output):
-                old = f", and will replace {os.fspath(plan.output)}"
             show(
                 f"training {plan.task.name}: {len(plan.rows['train']):,} rows{dev}; "
-                f"the run is in {path}{old}"
+                f"the run is in {path}{replacement_note(plan.output)}"
             )
             head = None
             if config.linear_probe and not (run and run.steps):

@@ -355,10 +355,10 @@ def chosen_length(
     line = f"holds {held} of {len(sizes):,} texts"
     if chosen > default:
         before = percent(int((sizes <= default).sum()), len(sizes))
-        line += (
-            f" ({default:,}: {before}), for {cost(chosen) / cost(default):.1f} times "
-            "the computation"
-        )
+        line += f" ({default:,}: {before})"
+        times = cost(chosen) / cost(default)
+        if times >= 1.05:
+            line += f", for {times:.1f} times the computation"
     if chosen < most:
         line += f"; {most:,} would need more than {_MOST_COST:g} times"
     return Choice("max length", chosen, line, "--max-length")

@@ -40,6 +40,7 @@ from bert_keras.runs.run_folder import (
     RunFolder,
     open_run,
     remove_run,
+    replacement_note,
     run_path,
 )
 from bert_keras.settings import check_choice, check_whole_number, grid_of
@@ -312,6 +313,8 @@ class _Runs:
             if not self._notes(name).exists()
         }
         left = sum(costs.values())
+        old = replacement_note(self.output)
+        show(f"{len(plans):,} runs, in {self._run.path}{old}")
         for name, plan in plans.items():
             cost = costs.get(name, 0.0)
             left -= cost

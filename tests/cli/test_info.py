@@ -34,7 +34,7 @@ def test_a_model_folder(spam_folder: Path) -> None:
     assert facts["task"] == "classification"
     assert facts["classes"] == "ham, promo, spam"
     assert facts["max_length"] == 24
-    assert facts["heads"] == "classifier"
+    assert facts["task heads"] == "classifier"
     assert facts["pooler"] is True
 
 
@@ -51,8 +51,8 @@ def test_settings_that_are_lists_of_numbers_or_named_as_other_facts(
 def test_an_encoder(encoder_folder: Path, vocabulary: list[str]) -> None:
     facts = describe(encoder_folder)
     assert facts["kind"] == "huggingface checkpoint"
-    assert facts["heads"] == "none"
-    assert "train one on it first" in facts["no answers"]
+    assert facts["task heads"] == "none"
+    assert "train a model from it first" in facts["answers"]
     hidden, inner, layers, positions = 16, 32, 2, 40
     embeddings = (len(vocabulary) + positions + 2) * hidden + 2 * hidden
     attention = 4 * (hidden * hidden + hidden)
@@ -112,7 +112,7 @@ def test_a_google_checkpoint() -> None:
         pytest.skip("needs ../shared/data/tf1_ckpt_keras_bert")
     facts = describe(folder)
     assert facts["kind"] == "google checkpoint"
-    assert facts["heads"] == "cls"
+    assert facts["task heads"] == "masked-lm, next-sentence"
     assert "gelu_new" in facts["note 1"]
 
 

@@ -162,7 +162,7 @@ def test_prompts_of_a_cross_encoder_are_refused_or_told(
     assert "the folder's prompts are not used (query)" in told
     path.write_text(json.dumps(settings | {"default_prompt_name": "query"}))
     refused(lambda: load_predictor(folder), "`default_prompt_name`", "query")
-    assert "`default_prompt_name`" in Folder.open(folder).facts()["no answers"]
+    assert "`default_prompt_name`" in Folder.open(folder).facts()["answers"]
 
 
 @pytest.mark.thorough

@@ -130,7 +130,7 @@ def test_an_index_keeps_the_latest_names(
     assert (first.lines, first.ids) == (lines, ["A1", "", "A3"])
     of()  # without names, the index keeps its own
     assert SearchIndex.load(predictor, index).ids == first.ids
-    assert not capsys.readouterr().err
+    assert "contains the vectors of these 3 texts" in capsys.readouterr().err
     for given in ({"ids": ["Z1", "Z2", "Z3"]}, {"lines": lines}):
         made = of(**given)
         held, told = SearchIndex.load(predictor, index), capsys.readouterr().err
@@ -153,7 +153,8 @@ def test_an_index_knows_its_model(
     made = SearchIndex.of(predictor, TEXTS, index=index)
     held = SearchIndex.load(predictor, index)
     assert held(["win cash"], top=3) == made(["win cash"], top=3)
-    assert str(index) not in capsys.readouterr().err
+    told = f"{index}: written, with the vectors of {len(TEXTS)} texts\n"
+    assert told in capsys.readouterr().err
     short = load_embedder(encoder_folder, max_length=4)
     assert SearchIndex.load(short, index).texts == TEXTS  # of queries alone
     told = capsys.readouterr().err

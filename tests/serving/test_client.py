@@ -213,9 +213,7 @@ def test_a_slow_request_is_not_retried(waits: list[float], kind: str) -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        refused(
-            lambda: ask(kind, Stub(url=url), ["a"], timeout=1.0), url, "within 1 s"
-        )
+        refused(lambda: ask(kind, Stub(url=url), ["a"], timeout=1.0), url, "within 1 s")
     assert not waits
 
 

@@ -209,8 +209,19 @@ def test_a_search_is_reranked(
     assert "--max-length 32 applies to the vectors only" in shown.err
     lines = [json.loads(line) for line in shown.out.splitlines()]
     assert [line["line"] - 1 for line in lines] == [row["line"] for row in wanted]
+    assert main([*given, *reranking, "--rerank-weight", "0.5"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    sums = {
+        row["text"]: row["search_score"] + row["score"] / 2
+        for row in reranked(Predictor(model), "win cash", found, top=6)
+    }
+    best = sorted(sums, key=lambda text: -sums[text])[:2]
+    assert [texts[line["line"] - 2] for line in lines] == best
+    assert [line["rank"] for line in lines] == [1, 2]
+    assert [line["score"] for line in lines] == pytest.approx([sums[t] for t in best])
     for more, told in (
         (["--candidates", "6"], "has an effect only with --rerank"),
+        (["--rerank-weight", "2"], "has an effect only with --rerank"),
         (["--rerank", folder, "--candidates", "1"], "at least --top, 2"),
         (["--rerank", str(encoder_folder)], "contains no task head"),
     ):

@@ -62,11 +62,14 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
 def run_bench(options: argparse.Namespace) -> None:
     from bert_keras.files.answer_file import answers_to, check_answer_file
     from bert_keras.files.json_file import json_text
+    from bert_keras.files.streams import head_of
     from bert_keras.serving.forms import bench
 
     inputs = {"model": options.model, "data": options.data}
     check_answer_file(options.output, {k: v for k, v in inputs.items() if v})
     check_models(options.model, *options.exports)
+    if options.data is not None:
+        head_of(options.data)  # which raises unless it can be read
     found = bench(
         options.model,
         options.exports,

@@ -43,6 +43,7 @@ from bert_keras.cli.options import (
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
     HYBRID_WEIGHT,
+    RERANK_WEIGHT,
     RESUME,
     SEARCHES,
     Option,
@@ -413,6 +414,12 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
         HYBRID_WEIGHT,
         help="BEIR folder: weight of BM25 in the hybrid ranking; vectors have 1",
     )
+    add_option(
+        parser,
+        RERANK_WEIGHT,
+        help="BEIR folder: weight of a reranking model's score, which is added to the "
+        "score in --run; the documents are sorted by the sum",
+    )
     parser.add_argument(
         "--tune",
         action="store_true",
@@ -444,13 +451,14 @@ def _evaluate_folder(options: argparse.Namespace) -> dict[str, Any]:
         hybrid_weight=options.hybrid_weight,
         tune=options.tune,
         query_encoder=options.query_encoder,
+        rerank_weight=options.rerank_weight,
     )
 
 
 def _check_no_folder(options: argparse.Namespace) -> None:
     """Raise ConfigError if an option of collections is given."""
     of_folder: dict[str, Any] = dict.fromkeys(
-        ("qrels", "run", "save_run", "top", "index", "query_encoder")
+        ("qrels", "run", "save_run", "top", "index", "query_encoder", "rerank_weight")
     )
     of_folder |= {"hybrid_weight": HYBRID_WEIGHT.default, "tune": False}
     for name, default in of_folder.items():

@@ -133,7 +133,7 @@ class _Measuring:
         """Return the largest named size that reads enough tokens, and the reason."""
         tokens = len(WordPieceTokenizer.from_folder(vocab).vocabulary)
         first, *others = (self._config.new_sizes(name, tokens) for name in PRESETS)
-        end = f"; a larger one would read fewer, and {_LEAST} are wanted"
+        end = f"; a larger one would need {_LEAST}"
         found = self._speed(first)
         for sizes in others:
             slower = _operations(sizes) / _operations(found.encoder)
@@ -152,10 +152,10 @@ class _Measuring:
         else:
             end = ""
         read = self._tokens_for_weight(found.encoder, found.tokens_per_second)
-        return found, (
-            f"a new model, which reads about {read:,.0f} tokens for each weight of its "
-            f"blocks{end}"
-        )
+        about = "under 0.1 tokens"
+        if read >= 0.1:
+            about = f"about {read:,.{0 if read >= 10 else 1}f} tokens"
+        return found, f"a new model, which reads {about} for each weight{end}"
 
     def _tokens_for_weight(self, sizes: BertConfig, speed: float) -> float:
         """Return how many tokens are read for each weight of the blocks."""

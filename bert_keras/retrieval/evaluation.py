@@ -38,7 +38,7 @@ from bert_keras.scoring.ranking import (
     ranking_scores,
     run_rankings,
 )
-from bert_keras.settings import HYBRID_WEIGHT, check_whole_number
+from bert_keras.settings import HYBRID_WEIGHT, RERANK_WEIGHT, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.catalog import SEARCH
 from bert_keras.tasks.protocols import check_scores_pairs
@@ -62,6 +62,7 @@ def evaluate_collection(
     hybrid_weight: float = 1.0,
     tune: bool = False,
     query_encoder: Source | None = None,
+    rerank_weight: float | None = None,
 ) -> dict[str, Any]:
     """Return the scores of a model's rankings, beside others of the same documents.
 
@@ -85,6 +86,8 @@ def evaluate_collection(
         tune: whether the weight is chosen of `WEIGHTS` on every second query.
         query_encoder: a student of the model, which computes the vectors of queries in
             its place, as in `SearchIndex.of`.
+        rerank_weight: of the score of a model that sorts candidates, which is added to
+            their scores in the run; `None` sorts by the model's score alone.
 
     Returns:
         The scores of the model, see `ranking_scores`, and `rankings`: the scores of
@@ -102,6 +105,7 @@ def evaluate_collection(
     """
     check_whole_number("top", top, least=1)
     HYBRID_WEIGHT.check(hybrid_weight)
+    RERANK_WEIGHT.check(rerank_weight)
     if not is_collection(data):
         raise ConfigError(
             f"`data` must be the folder of a collection; {received(data)}"
@@ -112,18 +116,20 @@ def evaluate_collection(
         check_output_place("save_run", save_run, {"index": index})
     task = predictor.model.task
     check_ranks(task)
+    given: dict[str, Any] = {"rerank_weight": rerank_weight}
     if not task.vector_output:
-        for name, given in (
-            ("index", index),
-            ("tune", tune or None),
-            ("hybrid_weight", None if hybrid_weight == 1 else hybrid_weight),
-            ("query_encoder", query_encoder),
-        ):
-            if given is not None:
-                raise ConfigError(
-                    f"`{name}` is for models of embedding; received {given} for "
-                    f"{task.name}"
-                )
+        given = {
+            "index": index,
+            "tune": tune or None,
+            "hybrid_weight": None if hybrid_weight == 1 else hybrid_weight,
+            "query_encoder": query_encoder,
+        }
+    for name, value in given.items():
+        if value is not None:
+            kind = "that sort pairs" if task.vector_output else "of embedding"
+            raise ConfigError(
+                f"`{name}` is for models {kind}; received {value} for {task.name}"
+            )
     collection = data if isinstance(data, JudgedCollection) else read_collection(data)
     if tune:
         _answered(collection.qrels)  # before the model runs
@@ -146,7 +152,9 @@ def evaluate_collection(
             more = tuned_weight(collection.qrels, hybrid, next(iter(runs.values())))
     else:
         limits = {"batch_size": batch_size, "max_batch_tokens": max_batch_tokens}
-        runs = reranked_runs(predictor, collection, top=top, **limits)
+        runs = reranked_runs(
+            predictor, collection, top=top, weight=rerank_weight, **limits
+        )
     if save_run is not None:
         write_run(save_run, next(iter(runs.values())))
     return {**run_scores(collection.qrels, runs), **more}
@@ -404,12 +412,18 @@ def _tell_dropped(collection: JudgedCollection, dropped: set[str]) -> None:
 
 
 def reranked_runs(
-    predictor: Predictor, collection: JudgedCollection, *, top: int, **limits: Any
+    predictor: Predictor,
+    collection: JudgedCollection,
+    *,
+    top: int,
+    weight: float | None = None,
+    **limits: Any,
 ) -> dict[str, Run]:
     """Return the candidates of each query in the order of a model, and as given.
 
-    The model sorts the first ones; the others follow in the order given, so that both
-    runs have the same documents.
+    The model sorts the first ones, by its scores or, with a weight, by the sum of the
+    score given and its own; the others follow in the order given, so that both runs
+    have the same documents.
     """
     dropped: set[str] = set()
     given = _given(collection, dropped)
@@ -437,6 +451,14 @@ def reranked_runs(
         query: {each: float(next(scores)["score"]) for each in found}
         for query, found in chosen.items()
     }
+    if weight is not None:
+        run = {
+            query: {
+                each: candidates[query][each] + weight * score
+                for each, score in found.items()
+            }
+            for query, found in run.items()
+        }
     if any(len(found) < len(candidates.get(query, {})) for query, found in run.items()):
         say(
             f"{name}: the first {top:,} documents with text of each query are sorted; "

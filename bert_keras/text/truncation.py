@@ -110,8 +110,8 @@ class Truncation:
         if self.cut:
             line = self.line(of=of, length=None if in_windows else length)
             if remedy:
-                times = (self.kept + self.lost) / max(self.kept, 1)
-                line += f"; {remedy} reads them in full: {times:,.1f} times the tokens"
+                more = percent(self.lost, self.kept)
+                line += f"; {remedy} reads them in full, for {more} more tokens in all"
             found.append(line)
         return found
 

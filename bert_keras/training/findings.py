@@ -46,6 +46,7 @@ LENGTH = "length in tokens"
 ALL = "all rows"
 _INTERVAL_SECONDS = 30.0
 _TRACING_SHARE = 0.4  # of an explanation, in the seconds of the first update
+_ANSWERS = 4  # op by op, the first included, that take as long as an explanation
 _LEAST_POINTS = 18  # of `integrated_gradients`
 _MOST_DRAWN = 6  # decisions whose curves are drawn
 
@@ -157,8 +158,8 @@ class ExplanationCosts:
 
     An explanation runs the Python of the layers and of their gradient, as the trace of
     the first update does, and computes a few points of each token. Measured with
-    MiniLM, it takes a third of the first update. After the first explanation, its time
-    counts.
+    MiniLM, it takes a third of the first update. Of a run without updates, an answer
+    that is computed op by op tells. After the first explanation, its time counts.
 
     Args:
         tracing_seconds: of the first update; NaN if unknown.
@@ -170,8 +171,16 @@ class ExplanationCosts:
     _factor: float = 1.0
 
     def fits(self, targets: Sequence[Target], seconds: float) -> bool:
-        """Return whether explaining `targets` would end within `seconds`."""
-        return self._factor * self._of(targets) <= seconds  # not if it is unknown
+        """Return whether explaining `targets` would end within `seconds`.
+
+        It is if that is unknown, before an answer is computed.
+        """
+        return not self._factor * self._of(targets) > seconds
+
+    def answered(self, seconds: float) -> None:
+        """Take over how long an answer took op by op, if nothing else is known."""
+        if math.isnan(self.tracing_seconds):
+            self.tracing_seconds = _ANSWERS / _TRACING_SHARE * seconds
 
     def learn(self, targets: Sequence[Target], seconds: float) -> None:
         """Take over how long `targets` took."""
@@ -248,6 +257,7 @@ def explained_mistakes(
         against = task.rival(mistake) if isinstance(task, Deciding) else None
         try:
             answer = _answer(model, parts)
+            costs.answered(time.perf_counter() - began)
             item = item_of(model, parts, answer, against=against)
             targets = targets_of(item)
             if not costs.fits(targets, left()):

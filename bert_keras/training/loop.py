@@ -607,9 +607,12 @@ class FineTuningLoop(TrainingLoop):
                 f"improved for {counted(self._curve.stalled, 'epochs')}"
             )
         elif self.epoch > 1 and not self._curve.stalled:
+            before, what = values[:-1], "dev was still improving"
+            if before and values[-1] <= max(before):
+                what = "the dev loss was still falling"
             self.ending = (
-                f"dev was still improving in the last epoch, {self.epoch}: more "
-                "--epochs may give a better model"
+                f"{what} in the last epoch, {self.epoch}: more --epochs may give a "
+                "better model"
             )
         if self.ending:
             say(self.ending)

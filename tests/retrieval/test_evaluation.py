@@ -115,6 +115,18 @@ def test_a_reranker_sorts_candidates(
     assert rows["reranked"]["recall_at_100"] == rows["given.trec"]["recall_at_100"]
     assert [*scores["rankings"]] == ["reranked", "given.trec"]
     assert [*evaluate(predictor, folder)["rankings"]] == ["reranked", "BM25"]
+    evaluate_collection(predictor, data, top=2, save_run=run, rerank_weight=0.5)
+    sums = {
+        name: given + predictor.score_pairs([("free cash", text)])[0]["score"] / 2
+        for name, given, text in zip(("d5", "d0"), (2.5, 1.0), texts, strict=True)
+    }
+    found = read_run(run)["q1"]
+    assert {name: found[name] for name in sums} == pytest.approx(sums, abs=1e-4)
+    embedder = Predictor(make_model(Embedding()))
+    refused(
+        lambda: evaluate_collection(embedder, data, rerank_weight=1.0),
+        "`rerank_weight` is for models that sort pairs; received 1.0 for embedding",
+    )
     pairs = Classification(classes=("no", "yes"), pairs=True, positive_class="yes")
     predictor = Predictor(make_model(pairs))
     evaluate_collection(predictor, data, top=2, save_run=run)

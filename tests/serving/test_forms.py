@@ -27,6 +27,13 @@ def advice(score: str = "", allowed: float = 0.01, without: str = "") -> list[st
     return module._advice("my emails", FORMS, rows, 32, score, allowed)
 
 
+def test_texts_that_do_not_exist_are_refused_before_forms_are_made(
+    encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", str(encoder_folder), "--data", "no.csv"]) == 2
+    assert capsys.readouterr().err == "bert-keras: no.csv: no such file\n"
+
+
 @pytest.fixture
 def without_vnni(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(

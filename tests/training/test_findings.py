@@ -169,9 +169,11 @@ def test_confident_mistakes_are_explained(
     assert (target["name"], target["against"]) == (answers[0]["label"], label)
     assert {bar["text"] for bar in target["bars"]} == {"see", "you"}
     assert explained(most=1, seconds=0, costs=ExplanationCosts(3, 1e-3)) == []
-    # 0.4 of the first update, or 18 points of each of four tokens, take too long.
-    for costs in ((3.0, 1e-3), (0.1, 0.1), (math.nan, 0.0)):
-        assert explained(most=1, seconds=1, costs=ExplanationCosts(*costs)) == []
+    # 0.4 of the first update, or 18 points of each of four tokens, take too long, or
+    # without an update four answers.
+    for costs, seconds in (((3.0, 1e-3), 1), ((0.1, 0.1), 1), ((math.nan, 0), 1e-3)):
+        found = explained(most=1, seconds=seconds, costs=ExplanationCosts(*costs))
+        assert found == []
         line = capsys.readouterr().err
         assert "explains no mistake" in line and "bert-keras explain" in line
 
@@ -195,3 +197,7 @@ def test_what_an_explanation_takes_is_learned() -> None:
     assert costs.fits((), 0.81) and not costs.fits((), 0.79)
     costs.learn((), 0.2)
     assert costs.fits((), 0.21) and not costs.fits((), 0.19)
+    unknown = ExplanationCosts(math.nan, math.nan)
+    assert unknown.fits((), 0.0)
+    unknown.answered(0.1)
+    assert unknown.fits((), 0.41) and not unknown.fits((), 0.39)

@@ -139,6 +139,9 @@ class Data:
         if self.task is Classification:  # a class that was not drawn has no answer
             known = set(train["label"])
             some = [row for row in some if self.test["label"][row] in known]
+        if self.task is TokenClassification:
+            known = {tag for tags in train["label"] for tag in tags}
+            some = [row for row in some if known.issuperset(self.test["label"][row])]
         test = self.test.take(sorted(some))
         return dataclasses.replace(self, train=train, dev=None, test=test)
 

@@ -19,6 +19,7 @@ from bert_keras.model.contrastive import SharedClassLoss
 from bert_keras.models.objective import Objective
 from bert_keras.models.task_model import TaskModel
 from bert_keras.reading.windows import vector_model
+from bert_keras.report.values import words
 from bert_keras.training.balanced_batches import ROWS, balanced_batches, updates_for
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.head_fit import HeadTrainer, balance_note
@@ -37,6 +38,10 @@ from bert_keras.training.self_training import self_trained_head
 from bert_keras.training.updates import Fit
 
 
+class NoGain(Exception):
+    """A head on the untrained encoder scores higher; the message says how much."""
+
+
 class ContrastiveFit(HeadTrainer):
     """Trains the encoder on pairs within and across classes, and then a linear head.
 
@@ -44,11 +49,16 @@ class ContrastiveFit(HeadTrainer):
     encoder starts anew, and sees only the rows outside of the fold. Interrupted runs
     keep the answers to the folds.
 
+    Attributes:
+        least: the `rank` of a head on vectors of the encoder as it is, on the same
+            folds or dev rows; `train` raises `NoGain` if training reaches less.
+
     Raises:
         ConfigError: there are several replicas, or TPUs.
     """
 
     most_folds = 3
+    least: tuple[float, float] | None = None
 
     def __init__(
         self,
@@ -79,6 +89,20 @@ class ContrastiveFit(HeadTrainer):
     @property
     def needs_folds(self) -> bool:
         return self.dev is None or self.unlabeled is not None
+
+    def train(self) -> None:
+        super().train()
+        self._check_gain(self.rank)
+
+    def _check_gain(self, rank: tuple[float, float]) -> None:
+        """Raise NoGain if a score and negative loss are below those to reach."""
+        if self.least is not None and rank < self.least:
+            name = words(self.model.task.best_score).lower()
+            rows = "in cross-validation" if self.dev is None else "on dev"
+            raise NoGain(
+                f"{rows}, it has {name} {self.least[0]:.4f}, and training the encoder "
+                f"on pairs first {rank[0]:.4f}"
+            )
 
     def fit(
         self,
@@ -133,6 +157,8 @@ class ContrastiveFit(HeadTrainer):
                     found, unlabeled = tried[-1], self.unlabeled
                 else:
                     self.forecast.leave_out(examples=len(self.unlabeled))
+            if self.dev is None:
+                self._check_gain(self.rank_of(found))
         note = balance_note(power) if unlabeled is None else ""
         line = (
             f"the encoder, trained on pairs within and across classes "

@@ -55,7 +55,7 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.training.choices import TrainRequest
 from bert_keras.training.config import TrainConfig, unused_options
-from bert_keras.training.contrastive_fit import ContrastiveFit
+from bert_keras.training.contrastive_fit import ContrastiveFit, NoGain
 from bert_keras.training.data import UNLABELED, digest_of_rows, tests_of
 from bert_keras.training.distillation import Distillation, some_training_rows
 from bert_keras.training.divergence import Divergence, divergence
@@ -66,7 +66,7 @@ from bert_keras.training.findings import (
     explanation_seconds,
     findings_of,
 )
-from bert_keras.training.first_score import FirstScore, first_score
+from bert_keras.training.first_score import FirstScore, first_score, may_be_linear
 from bert_keras.training.head_fit import HeadFit, compare_layers, probe, score_vectors
 from bert_keras.training.loop import FineTuningLoop, RunContext
 from bert_keras.training.plan import Plan, make_plan, model_of
@@ -256,7 +256,22 @@ def run_plan(plan: Plan, devices: Devices) -> TrainResult:
     Without the table where methods are compared, several times each.
     """
     with collected(shown=devices.is_chief):
-        return _run(plan, devices)
+        try:
+            return _run(plan, devices)
+        except NoGain as found:
+            return _run(_linear_plan(plan, devices, str(found)), devices)
+
+
+def _linear_plan(plan: Plan, devices: Devices, reason: str) -> Plan:
+    """Return the plan of the same request by method linear, which has a reason."""
+    config = dataclasses.replace(plan.request.config, method="linear")
+    request = dataclasses.replace(plan.request, config=config, devices=devices)
+    made, _ = plan_of(request)
+    choices = [
+        dataclasses.replace(each, reason=reason) if each.name == "method" else each
+        for each in made.choices
+    ]
+    return dataclasses.replace(made, choices=tuple(choices))
 
 
 def _run(plan: Plan, devices: Devices) -> TrainResult:
@@ -371,10 +386,16 @@ class _Training:
             first = first_score(
                 plan, model, context, fitted=head, finish=finish_run, begun=begun
             )
+            if first is not None and may_be_linear(plan):
+                cast(ContrastiveFit, trainer).least = first.rank
             try:
                 trainer.train()
             except RunStopped as stopped:
                 raise first.kept(plan.output, stopped) if first else stopped from None
+            except NoGain:
+                if run is not None:
+                    remove_run(run)
+                raise
             failed = None
             if config.method == "finetune" and self.distillation is None:
                 failed = divergence(model, plan.rows["train"], trainer.history)

@@ -27,8 +27,8 @@ from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import Linear
 from bert_keras.training.balanced_batches import ROWS, updates_for
-from bert_keras.training.choices import Choice
-from bert_keras.training.config import unused_by
+from bert_keras.training.choices import AUTO, Choice
+from bert_keras.training.config import given_options, unused_by
 from bert_keras.training.contrastive_fit import ContrastiveFit
 from bert_keras.training.data import UNLABELED, tests_of
 from bert_keras.training.head_fit import HeadFit
@@ -54,6 +54,7 @@ class FirstScore:
         score: its name, such as `accuracy`.
         of: the rows it is of: `dev`, or a cross-validation.
         seconds: after the start of the run.
+        rank: of the head, see `HeadTrainer`.
         folder: the model folder.
     """
 
@@ -61,6 +62,7 @@ class FirstScore:
     score: str
     of: str
     seconds: float
+    rank: tuple[float, float]
     folder: Path
 
     def line(self) -> str:
@@ -134,6 +136,7 @@ def first_score(
     folder, note = run.path / FIRST, run.path / NOTE
     if note.is_file() and folder.is_dir():
         found = json.loads(note.read_text(encoding="utf-8"))
+        found["rank"] = tuple(found.get("rank", (0.0, 0.0)))
         return FirstScore(**found, folder=folder)
     if run.steps:
         return None
@@ -149,6 +152,8 @@ def first_score(
         with collected(shown=False):
             own = model_of(linear, devices)  # may read other layers
             fitted = HeadFit(own, linear.rows, context)
+            if plan.config.method == "contrastive":  # so that both have the same folds
+                fitted.most_folds = ContrastiveFit.most_folds
             if not fitted.has_folds():
                 return None
             fitted.train()
@@ -161,7 +166,8 @@ def first_score(
     name, scores = next(iter(result.scores.items()))
     score = result.model.task.best_score
     seconds = round(time.perf_counter() - begun, 1)
-    first = FirstScore(float(scores[score]), score, name, seconds, folder)
+    value = float(scores[score])
+    first = FirstScore(value, score, name, seconds, fitted.rank, folder)
     values = dataclasses.asdict(first)
     run.add_note(NOTE, {k: v for k, v in values.items() if k != "folder"})
     say(first.line())
@@ -181,7 +187,20 @@ def _has_one(plan: Plan, devices: Devices) -> bool:
         and not plan.request.is_one_of_several
         and devices.workers == devices.replicas == 1
         and not devices.has_static_shapes
-        and work_of(plan) > LEAST_WORK * (_TIMES_ON_GPU if _has_gpu() else 1)
+        and (
+            may_be_linear(plan)
+            or work_of(plan) > LEAST_WORK * (_TIMES_ON_GPU if _has_gpu() else 1)
+        )
+    )
+
+
+def may_be_linear(plan: Plan) -> bool:
+    """Return whether linear takes the place of contrastive if it scores higher."""
+    config = plan.request.config
+    return (
+        plan.config.method == "contrastive"
+        and config.method == AUTO
+        and not given_options(config, unused_by("linear"))
     )
 
 

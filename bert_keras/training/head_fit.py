@@ -232,13 +232,13 @@ class HeadTrainer(abc.ABC):
         tried = list(found)
         if len(tried) == 1:
             return POWERS[0], tried[0]
-        best = max(range(len(tried)), key=lambda n: (self._rank(tried[n]), -n))
+        best = max(range(len(tried)), key=lambda n: (self.rank_of(tried[n]), -n))
         return POWERS[best], tried[best]
 
     def gains(self, plain: Validation, other: Validation) -> bool:
         """Return whether self-training gains in cross-validation, and report it."""
         name = self.model.task.best_score
-        (before, _), (after, _) = ranks = self._rank(plain), self._rank(other)
+        (before, _), (after, _) = ranks = self.rank_of(plain), self.rank_of(other)
         gained = self._kept(*ranks)
         count = len(cast(Columns, self.unlabeled))
         note = (
@@ -251,7 +251,15 @@ class HeadTrainer(abc.ABC):
         say(note)
         return gained
 
-    def _rank(self, found: Validation) -> tuple[float, float]:
+    @property
+    def rank(self) -> tuple[float, float]:
+        """The score and the negative loss on dev, without dev of the held-out rows."""
+        if self.dev is None:
+            return self.rank_of(cast(Validation, self.validation))
+        loss = float(self._scores.get("loss", 0.0))
+        return float(self._scores[self.model.task.best_score]), -loss
+
+    def rank_of(self, found: Validation) -> tuple[float, float]:
         """Return the score of the held-out rows, and the negative loss."""
         task, rows = self.model.task, self.train_rows.take(found.rows)
         scores = task.score(rows, _answers_of(task, found.logits))
@@ -451,7 +459,7 @@ class HeadFit(HeadTrainer):
         other = 0.0 if chosen else DECAYS[0]
         name = self.model.task.best_score
         of_chosen, of_other = (
-            self._rank(tried[each][1])[0] for each in (chosen, other)
+            self.rank_of(tried[each][1])[0] for each in (chosen, other)
         )
         which = (
             f" of {_LAYERS[chosen]} (cross-validated {words(name).lower()} "

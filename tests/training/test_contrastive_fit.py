@@ -180,12 +180,23 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
     assert computed == [len(data)]  # for the choice, and not again for the head
     told = capsys.readouterr().err
     assert re.search("method +linear .* a sentence encoder; the encoder.s lower", told)
-    found = run(dev=data, output=tmp_path / "m")
+    best = property(lambda self: (1.0, 0.0))
+    with mock.patch.object(ContrastiveFit, "rank", best):
+        found = run(dev=data, output=tmp_path / "m")
     assert list(found.scores) == ["dev"]
     told = capsys.readouterr().err
     assert re.search("method +contrastive .* 4 rows per class", told)
-    assert "fold 1" not in told
+    assert "fold 1" not in told and "(dev) by a linear head" in told
     assert found.report["settings"]["method"] == "contrastive"
+    # Where the head alone is better by the same folds, training ends with them.
+    with mock.patch.object(ContrastiveFit, "rank_of", lambda *_: (0.0, 0.0)):
+        found = run(output=tmp_path / "kept")
+    assert found.report["settings"]["method"] == "linear"
+    told = capsys.readouterr().err
+    assert "trained on pairs within" not in told and "3 folds" in told
+    pattern = "method +linear .* in cross-validation, it has accuracy .* first 0.0000"
+    assert re.search(pattern, told)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "linear", "m"]
 
 
 def chosen(task: Any, rows: Any, encoder: Path, known: Any = None, **set: Any) -> str:

@@ -133,7 +133,7 @@ class _Measuring:
         """Return the largest named size that reads enough tokens, and the reason."""
         tokens = len(WordPieceTokenizer.from_folder(vocab).vocabulary)
         first, *others = (self._config.new_sizes(name, tokens) for name in PRESETS)
-        end = f"; a larger one would need {_LEAST}"
+        end = f"; a larger one is chosen if it reads {_LEAST}"
         found = self._speed(first)
         for sizes in others:
             slower = _operations(sizes) / _operations(found.encoder)
@@ -143,7 +143,7 @@ class _Measuring:
             ):
                 break
             if self._clock.spent > self._most:
-                end = "; measuring a larger one would take too long"
+                end = "; measuring a larger one takes too long"
                 break
             larger = self._speed(sizes)
             if self._tokens_for_weight(sizes, larger.tokens_per_second) < _LEAST:

@@ -99,8 +99,8 @@ class Estimate:
         """Return the estimate as a line of text."""
         time = duration(max(self.seconds, 1))
         return (
-            f"about {time}, {size(self.memory_bytes)} of memory, up "
-            f"to {size(self.written_bytes)} on disk"
+            f"about {time} of training, {size(self.memory_bytes)} of memory, up to "
+            f"{size(self.written_bytes)} on disk"
         )
 
 

@@ -158,7 +158,7 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     also = "; finetune does not learn from rows without labels" * learns_alone
     if reason:
         return chosen("linear", f"{reason}{also}")
-    reason = f"{counted(per_class, 'rows')} per class"
+    reason = f"{counted(per_class, 'rows')} per class on average"
     if _vectors_of(facts.folder) is not None:
         reason += ", and a sentence encoder"
     against = _against_linear(facts)

@@ -120,7 +120,7 @@ def test_the_size_and_the_batch_follow_the_measured_speed(
     )
     value, reason = found["model"]
     assert value == "2/16/2"
-    assert "tokens for each weight; a larger one would need 20" in reason
+    assert "tokens for each weight; a larger one is chosen if it reads 20" in reason
     assert found["budget"] == ("2.0 h", GIVEN)
     assert found["initial weights"][0] == "standard deviation 0.25"  # of width 16
     assert found["steps"][0] == f"about {plan.steps:,}"

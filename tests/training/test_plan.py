@@ -64,7 +64,7 @@ def test_several_runs_are_compared_on_dev_rows(plan_for: Any) -> None:
     plan = plan_for(
         "classification", train=COLUMNS, config=TrainConfig(), is_compared=True
     )
-    reason = "4 rows per class; not linear, as several runs are compared"
+    reason = "4 rows per class on average; not linear, as several runs are compared"
     assert choices(plan)["method"][:2] == ("contrastive", reason)
     assert len(plan.rows["dev"]) == 1
 

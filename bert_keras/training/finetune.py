@@ -259,10 +259,10 @@ def run_plan(plan: Plan, devices: Devices) -> TrainResult:
         try:
             return _run(plan, devices)
         except NoGain as found:
-            return _run(_linear_plan(plan, devices, str(found)), devices)
+            return _run(_plan_by_linear(plan, devices, str(found)), devices)
 
 
-def _linear_plan(plan: Plan, devices: Devices, reason: str) -> Plan:
+def _plan_by_linear(plan: Plan, devices: Devices, reason: str) -> Plan:
     """Return the plan of the same request by method linear, which has a reason."""
     config = dataclasses.replace(plan.request.config, method="linear")
     request = dataclasses.replace(plan.request, config=config, devices=devices)

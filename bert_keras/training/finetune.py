@@ -240,6 +240,7 @@ def plan_of(request: TrainRequest) -> tuple[Plan, Devices]:
     _check_process()
     # Before TensorFlow computes anything.
     devices = request.devices or find_strategy(request.config.strategy)
+    begun = time.perf_counter()
     with collected(shown=False) as notes:
         plan = make_plan(
             request,
@@ -247,7 +248,9 @@ def plan_of(request: TrainRequest) -> tuple[Plan, Devices]:
             compare_layers=functools.partial(compare_layers, devices=devices),
             score_vectors=functools.partial(score_vectors, devices=devices),
         )
-    return dataclasses.replace(plan, notes=(*notes, *plan.notes)), devices
+    notes = [*notes, *plan.notes]
+    seconds = time.perf_counter() - begun
+    return dataclasses.replace(plan, notes=tuple(notes), seconds=seconds), devices
 
 
 def run_plan(plan: Plan, devices: Devices) -> TrainResult:
@@ -351,7 +354,9 @@ class _Training:
         begun = time.perf_counter()
 
         def explaining(left: float) -> float:
-            seconds = time.perf_counter() - begun + left if has_mistakes else 0.0
+            if not has_mistakes:
+                return 0.0
+            seconds = plan.seconds + time.perf_counter() - begun + left
             return explanation_seconds(config, seconds)
 
         with (
@@ -498,7 +503,7 @@ def finish_run(
             scored.rows[scored.last][0] if scored.rows else plan.rows["train"],
             report["mistakes"] if own else [],
             most=config.explain_mistakes,
-            seconds=explanation_seconds(config, fitted.seconds),
+            seconds=explanation_seconds(config, plan.seconds + fitted.seconds),
             costs=ExplanationCosts(*fitted.update_seconds),
         )
         is_kept = into is None and not plan.request.is_one_of_several

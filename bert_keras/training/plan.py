@@ -101,6 +101,7 @@ class Plan(Decided):
         tries_layers: whether a head on all layers is compared with one on the last.
         vectors: of all layers of the training rows, float32 [N, D], if the choice of
             the method has computed them as the run would; it need not do so again.
+        seconds: that deciding took, a part of the run's time.
     """
 
     request: TrainRequest
@@ -113,6 +114,7 @@ class Plan(Decided):
     tokenizer: WordPieceTokenizer
     tries_layers: bool
     vectors: np.ndarray | None = None
+    seconds: float = 0.0
 
     @property
     def output(self) -> Path:

@@ -124,7 +124,7 @@ def test_an_encoder_without_a_head_is_rejected(encoder_folder: Path) -> None:
     refused(lambda: load_model(encoder_folder), "no task head", "BertModel")
     refused(
         lambda: load_model(encoder_folder, task="masked-lm"),
-        "contains no head of the task masked-lm: train one",
+        "contains no head of the task masked-lm: train a model",
     )
 
 

@@ -415,7 +415,7 @@ def test_strings(backend, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.split()[-1] == backend and "accuracy 0." in done.stdout
-    line = "1 of 16 train texts (6%) is truncated to 16 tokens: 25.0 tokens on average"
+    line = "1 of 16 train texts (6%) is truncated to 16 tokens: it has 25 tokens"
     assert done.stderr.count(line) == 1, done.stderr[-4000:]
     assert done.stderr.count("1 of 4 validation texts (25%)") == 1
     assert done.stderr.count("1 of 16 texts (6%)") == 2  # `evaluate` and `predict`

@@ -215,7 +215,7 @@ def facts_of(task: Any, rows: Any, encoder: Path, **known: Any) -> Facts:
 @pytest.mark.parametrize(
     ("task", "times", "changes", "told"),
     [
-        (Classification, 1, {}, "contrastive: 4 rows per class on average, and a sentence"),
+        (Classification, 1, {}, "contrastive: 4 rows per class on average, and"),
         (Classification, 70, {}, "finetune: 280 rows per class, above 256"),
         (Classification, 0, {}, "finetune: one of the two classes has 3 rows"),
         (Classification, -300, {}, "finetune: the texts are long, and finetune reads"),
@@ -224,7 +224,8 @@ def facts_of(task: Any, rows: Any, encoder: Path, **known: Any) -> Facts:
         (Classification, 70, {"unlabeled": True}, "contrastive: 280 rows per class"),
         (
             *(Classification, 1, {"unlabeled": True, "freeze_layers": 1}),
-            "contrastive: 4 rows per class on average, and a sentence encoder; not linear, as "
+            "contrastive: 4 rows per class on average, and a sentence encoder; not "
+            "linear, as "
             "`freeze_layers` is given; finetune does",
         ),
         (
@@ -257,7 +258,7 @@ def test_auto_says_what_it_chooses_and_why(
     ("count", "changes", "told"),
     [
         (15, {}, "contrastive: 2 rows per class on average, and a sentence encoder"),
-        (16, {}, "linear: 16 classes, 2 rows per class on average, and a sentence encoder"),
+        (16, {}, "linear: 16 classes, 2 rows per class on average, and a"),
         (16, {"learning_rate": 1e-4}, "contrastive: 2 rows per class"),
     ],
 )
@@ -273,7 +274,7 @@ def test_auto_fits_the_head_alone_of_many_classes(
     ("known", "changes", "told"),
     [
         ({}, {}, "contrastive: 4 rows per class"),
-        ({"one_replica": False}, {}, "linear: 4 rows per class on average; contrastive needs a"),
+        ({"one_replica": False}, {}, "linear: 4 rows per class on average; contrast"),
         (
             *({"one_replica": False}, {"learning_rate": 1e-4}),
             "finetune: `learning_rate` is given, and contrastive needs a strategy of",

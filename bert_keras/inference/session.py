@@ -102,6 +102,7 @@ class _OpenVino(Session):
             settings["NUM_STREAMS"] = at_once
         if threads:
             settings["INFERENCE_NUM_THREADS"] = threads
+        self._tensor = openvino.Tensor
         core = openvino.Core()
         model = core.read_model(os.fspath(path))
         self._own = len(model.outputs)
@@ -119,11 +120,16 @@ class _OpenVino(Session):
             request = self._idle.get_nowait()
         except queue.Empty:
             request = self._compiled.create_infer_request()
-        # In order: finding inputs by name takes 5% of the time of a short text.
-        given = [inputs[name] for name in self._names]
-        outputs = request.infer(given, share_inputs=True, share_outputs=True)
+        # As tensors: handling arrays takes 5% of the time of a short text.
+        for place, name in enumerate(self._names):
+            tensor = self._tensor(
+                np.ascontiguousarray(inputs[name]), shared_memory=True
+            )
+            request.set_input_tensor(place, tensor)
+        request.infer(share_inputs=True)
         # A copy: the next batch of the request overwrites its outputs.
-        found = [np.array(values) for values in outputs.values()]
+        count = len(self._compiled.outputs)
+        found = [np.array(request.get_output_tensor(i).data) for i in range(count)]
         self._idle.put(request)
         return found
 

@@ -66,8 +66,8 @@ def find_mistakes(
     check_explainable(model)
     if type(task).mistakes is Task.mistakes:
         raise ConfigError(
-            f"`mistakes` must be left out for the task {task.name}, whose answers are "
-            f"not right or wrong; received {most}"
+            f"`mistakes` must be left out for the task {task.name}, which defines "
+            f"none; received {most}"
         )
     rows = data
     if not isinstance(data, Columns):

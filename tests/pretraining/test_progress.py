@@ -6,29 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras.pretraining.progress import PretrainingProgress
 from bert_keras.runs import progress
 from bert_keras.training.train_step import Update
 
 
-class Value:
-    """Stands for a tensor."""
-
-    def __init__(self, *values: float) -> None:
-        self.values = np.array(values, "float32")
-
-    def numpy(self) -> np.ndarray:
-        return self.values
-
-
 def update(loss: float, right: int, *, is_made: bool = True) -> Update:
     """Return an update on ten masked words."""
     return Update(
-        sums={"masked_lm": Value(10 * loss, right)},
+        sums={"masked_lm": tf.constant([10 * loss, right])},
         totals={"masked_lm": 10.0},
         is_made=is_made,
-        tokens=Value(100, 128, 10_000),
+        tokens=tf.constant([100.0, 128.0, 10_000.0]),
         batches=[],
     )
 

@@ -133,12 +133,12 @@ def explain(
             f"{len(labels)} for {counted(len(items), 'texts')}"
         )
     answers = answers_of(predictor, items, batch_size)
-    found = []
+    rivals = [against] * len(items)
+    if target is None and against is None:
+        rivals = [each.rival for each in wrong] or rivals
+    found: list[Explanation] = []
     with Progress("explanations", unit="texts", total=len(items)) as shown:
-        for parts, answer in zip(items, answers, strict=True):
-            rival = against
-            if wrong and target is None and against is None:
-                rival = wrong[len(found)].rival
+        for parts, answer, rival in zip(items, answers, rivals, strict=True):
             item = item_of(model, parts, answer, target=target, against=rival)
             found.append(explainer(item))
             shown.add()

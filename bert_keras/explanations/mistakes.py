@@ -87,7 +87,13 @@ def find_mistakes(
         )
     chosen = []
     for each in found[:most]:
-        row = int(each["line"] if "line" in each else each["id"])
+        number = each.get("line", each.get("id"))
+        if number is None:
+            raise ConfigError(
+                f"`mistakes` of the task {task.name} must have the `line` of each row; "
+                f"received {', '.join(each)}"
+            )
+        row = int(number)
         chosen.append(
             Mistake(
                 parts=tuple(part[row] for part in texts),

@@ -361,7 +361,7 @@ class _Runs:
             if is_held_out:  # these are not the models that are kept
                 config = dataclasses.replace(config, explain_mistakes=0)
                 # On a fold, no epoch may be chosen: finetune holds out its own rows.
-                # These are its test rows, whose name the progress shows.
+                # The fold is its test set, by the name that the progress shows.
                 is_test = method == "finetune"
                 parts = [
                     {

@@ -120,6 +120,19 @@ def test_tasks_without_mistakes_are_refused(
         explain(model, case.columns, mistakes=3)
 
 
+def test_mistakes_of_ones_own_task_need_a_line(
+    make_model: Callable[..., Any], spam_model: Any
+) -> None:
+    class Own(type(spam_model.task)):  # type: ignore[misc]
+        def mistakes(self, columns: Any, answers: Any) -> list[dict[str, Any]]:
+            return [{"text": columns["text"][0]}]
+
+    model = make_model(Own(**spam_model.task.get_config()))
+    rows = {"text": TEXTS[:1], "label": ["ham"]}
+    with pytest.raises(ConfigError, match="must have the `line` of each row; .* text"):
+        explain(model, rows, mistakes=1)
+
+
 def test_what_is_wrong_is_named(spam_model: Any) -> None:
     def refused(error: type[Exception], match: str, rows: Any, **given: Any) -> None:
         with pytest.raises(error, match=match):

@@ -59,7 +59,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 # model are answered before one is traced. Others prove that graphs answer the same.
 WITHOUT_GRAPHS = {
     *("test_contrastive_fit", "test_entailment", "test_index", "test_long_texts"),
-    "test_sparse_vectors",
+    *("test_mistakes", "test_sparse_vectors"),
 }
 
 

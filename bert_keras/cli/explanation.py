@@ -13,6 +13,7 @@ from bert_keras.cli.arguments import (
     add_own_task,
     check_named_columns,
     check_texts,
+    chosen_columns,
     declared_task,
     given_classes,
     load_backend,
@@ -85,6 +86,14 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         PROJECTIONS,
         "projection of the vectors for --view map; tsne and umap need bert_keras[maps]",
     )
+    add_count(
+        parser,
+        "mistakes",
+        None,
+        "explain only N rows of --input that the model answers wrongly, the most "
+        "confident first; the file needs labels, as for `evaluate`",
+        unset="every text is explained",
+    )
     add_count(parser, "batch_size", 32, "rows computed at once", unit="rows")
     add_columns(parser, label=False)
     parser.add_argument(
@@ -100,7 +109,8 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
 # The views that read an option, and its default.
 _OF_VIEWS: dict[str, tuple[tuple[str, ...], Any]] = {
     **dict.fromkeys(
-        ("target", "against", "steps", "source", "task"), (("words",), None)
+        ("target", "against", "steps", "mistakes", "source", "task"),
+        (("words",), None),
     ),
     **dict.fromkeys(("settings", "column"), (("words",), [])),
     "method": (("words",), ATTRIBUTIONS[0]),
@@ -124,12 +134,19 @@ def run_explain(options: argparse.Namespace) -> None:
             raise ConfigError(
                 f"`--{flag}` is for --view {' and '.join(views)}; received {given}"
             )
+    is_labelled = options.mistakes is not None
+    if is_labelled and (options.input is None or options.texts):
+        raise ConfigError(
+            "`--mistakes` needs `--input`, a file with labels, and no `TEXT`; received "
+            f"{options.mistakes}"
+        )
     if options.input is not None:
         if options.view == "words":
             task, label = declared_task(options), options.label
-            further = () if label is None else (label,)
+            # Of plain texts, the label is no role, but it may be named.
+            further = () if label is None or is_labelled else (label,)
             rules: dict[str, Any] = {"task": task, "further": further}
-            check_named_columns(options, options.input, labelled=False, **rules)
+            check_named_columns(options, options.input, labelled=is_labelled, **rules)
         else:
             check_texts(options, options.input)
     if options.view == "map":  # needs no gradients
@@ -141,19 +158,30 @@ def run_explain(options: argparse.Namespace) -> None:
         "attention": _attention,
         "map": _map,
     }
-    print(run[options.view](options).write(options.output))
+    found = run[options.view](options)
+    if is_labelled and not found:
+        print(f"no mistake in {options.input}: nothing is written")
+        return
+    print(found.write(options.output))
 
 
 def _explain_words(options: argparse.Namespace) -> Explanations:
-    from bert_keras.explanations.explainer import explain, reading_task
+    from bert_keras.explanations.explainer import explain
+    from bert_keras.explanations.items import reading_task
     from bert_keras.inference.predictor import load_predictor
 
     predictor = load_predictor(
         options.model, task=options.task, classes=given_classes(options)
     )
     task = reading_task(with_settings(predictor.model, options, uses=["answers"]))
-    labels = _true_labels(options)
-    items = [item for _, item in given_texts(options, task, piped_lines())]
+    if options.mistakes is None:
+        labels = _true_labels(options)
+        items: Any = [item for _, item in given_texts(options, task, piped_lines())]
+    else:
+        labels, columns = [], chosen_columns(options)
+        items = predictor.model.task.read(
+            options.input, columns=columns, header=options.header
+        )
     found = explain(
         predictor,
         items,
@@ -164,7 +192,8 @@ def _explain_words(options: argparse.Namespace) -> Explanations:
         steps=options.steps,
         batch_size=options.batch_size,
         # Rows of a format of the task's own may have several lines.
-        labels=labels if len(labels) == len(items) else None,
+        labels=labels if labels and len(labels) == len(items) else None,
+        mistakes=options.mistakes,
     )
     found.model = options.model
     return found

@@ -22,7 +22,8 @@ from bert_keras.explanations import attribution
 from bert_keras.explanations.attribution import METHODS, Result
 from bert_keras.explanations.explanation import Explanation, Explanations
 from bert_keras.explanations.graphs import graphs_of, number_functions
-from bert_keras.explanations.items import item_of, targets_of
+from bert_keras.explanations.items import item_of, reading_task, targets_of
+from bert_keras.explanations.mistakes import Mistake, find_mistakes
 from bert_keras.inference.predictor import Predictor, load_predictor, parts_of
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.notes import say_once
@@ -33,7 +34,6 @@ from bert_keras.settings import (
     check_choice,
     check_whole_number,
 )
-from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import ExplainedInPairs, reads_windows
 
 _MOST_OF_A_TEXT = 32_768  # tokens of the windows of a text, with their activations
@@ -52,6 +52,7 @@ def explain(
     seed: int = 0,
     batch_size: int = 32,
     labels: Sequence[str | None] | None = None,
+    mistakes: int | None = None,
 ) -> Explanations:
     """Return how much each word of texts contributes to the model's answers.
 
@@ -64,7 +65,8 @@ def explain(
         model: a model folder, `hf://owner/name`, a predictor or a task model, in
             float32. A SavedModel has no gradients. A predictor or task model keeps its
             traced functions for the next call.
-        texts: as in `Predictor.predict`.
+        texts: as in `Predictor.predict`; with `mistakes`, labelled rows as `evaluate`
+            takes them.
         method: `integrated-gradients`, `gradient-input`, `occlusion` or `shapley`.
         target: another answer to explain: a class, a label, the number of a choice, a
             type of entity, a part of the context ("" for no answer), a word for the
@@ -78,11 +80,15 @@ def explain(
         batch_size: maximum rows computed at once.
         labels: the true label of each text, which the page shows beside the answer;
             `None` for one that is not known.
+        mistakes: explain only so many of the rows that the model answers wrongly, in
+            the order of the report: the most confident, or the worst, first. Each has
+            its `label` and `line`. A wrong class is compared with the true one, unless
+            `target` or `against` is given.
 
     Raises:
         ConfigError: an argument is not allowed for the task, or there is another number
             of labels than of texts.
-        DataError: a text is missing or not a string.
+        DataError: a text is missing or not a string, or of `mistakes` a label.
 
     Example:
         >>> explain("models/emails", ["You have won a prize!"])[0].top(1)
@@ -91,6 +97,13 @@ def explain(
     check_choice("method", method, ATTRIBUTIONS)
     check_choice("baseline", baseline, BASELINES)
     check_whole_number("batch_size", batch_size, least=1)
+    if mistakes is not None:
+        check_whole_number("mistakes", mistakes, least=1)
+        if labels is not None:
+            raise ConfigError(
+                "`labels` must be left out with `mistakes`, whose rows have labels; "
+                f"received {counted(len(labels), 'labels')}"
+            )
     chosen: dict[str, Any] = {}
     if steps is not None:
         check_whole_number("steps", steps, least=1, most=10_000)
@@ -106,19 +119,34 @@ def explain(
     explainer = Explainer(
         model, functools.partial(METHODS[method], **chosen), baseline, batch_size
     )
-    items = items_of(predictor, texts)
+    wrong: list[Mistake] = []
+    if mistakes is None:
+        items = items_of(predictor, texts)
+    else:
+        wrong = find_mistakes(
+            predictor, model, texts, most=mistakes, batch_size=batch_size
+        )
+        items = [tuple(map(_printable, each.parts)) for each in wrong]
     if labels is not None and len(labels) != len(items):
         raise ConfigError(
             "`labels` must have one label for each text; received "
             f"{len(labels)} for {counted(len(items), 'texts')}"
         )
     answers = answers_of(predictor, items, batch_size)
-    found = []
+    rivals = [against] * len(items)
+    if target is None and against is None:
+        rivals = [each.rival for each in wrong] or rivals
+    found: list[Explanation] = []
     with Progress("explanations", unit="texts", total=len(items)) as shown:
-        for parts, answer in zip(items, answers, strict=True):
-            item = item_of(model, parts, answer, target=target, against=against)
+        for parts, answer, rival in zip(items, answers, rivals, strict=True):
+            item = item_of(model, parts, answer, target=target, against=rival)
             found.append(explainer(item))
             shown.add()
+    if wrong:
+        found = [
+            dataclasses.replace(each, label=row.label, line=row.line)
+            for each, row in zip(found, wrong, strict=True)
+        ]
     if labels is not None:
         found = [
             dataclasses.replace(each, label=label)
@@ -148,11 +176,6 @@ def predictor_of(
     if dtype != "float32":
         raise ConfigError(f"`model` must be in float32; received {dtype}")
     return predictor, predictor.model
-
-
-def reading_task(task: Task) -> Task:
-    """Return the task that reads what is explained, such as pairs for embeddings."""
-    return task.paired() if isinstance(task, ExplainedInPairs) else task
 
 
 def items_of(predictor: Predictor, texts: Any) -> list[tuple[Any, ...]]:

@@ -43,6 +43,7 @@ class Explanation:
         read_to: for truncated texts, role to the offset in characters where reading
             ended.
         label: the true label, if it is known.
+        line: the line in its file at which the row begins, of a mistake.
     """
 
     texts: Mapping[str, str]
@@ -58,6 +59,7 @@ class Explanation:
     answer: Mapping[str, Any]
     read_to: Mapping[str, int] = dataclasses.field(default_factory=dict)
     label: str | None = None
+    line: int | None = None
 
     def top(self, count: int = 5, *, target: int = 0) -> list[tuple[str, float]]:
         """Return words with the largest absolute attributions, and the attributions.
@@ -74,6 +76,7 @@ class Explanation:
         """Return the explanation as JSON values."""
         return {
             "texts": dict(self.texts),
+            "line": self.line,
             "label": self.label,
             "answer": dict(self.answer),
             "unit": self.unit,
@@ -169,6 +172,7 @@ def words_in_colour(
 def page_values(explanation: Explanation) -> dict[str, Any]:
     """Return the values of an explanation that a template reads."""
     return {
+        "line": explanation.line,
         "label": explanation.label,
         "answer": answer_line(explanation.answer),
         "unit": explanation.unit,

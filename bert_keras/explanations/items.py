@@ -9,7 +9,8 @@ from bert_keras.errors import ConfigError
 from bert_keras.explained.item import Item
 from bert_keras.explained.targets import Target
 from bert_keras.models.task_model import TaskModel, is_one_vector
-from bert_keras.tasks.protocols import Explainable
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import Explainable, ExplainedInPairs
 
 
 def item_of(
@@ -19,6 +20,22 @@ def item_of(
     forms = model.task.forms
     roles = next((form for form in forms if len(form) == len(parts)), ())
     return Item(model, parts, answer, roles=roles, **named)
+
+
+def reading_task(task: Task) -> Task:
+    """Return the task that reads what is explained, such as pairs for embeddings."""
+    return task.paired() if isinstance(task, ExplainedInPairs) else task
+
+
+def check_explainable(model: TaskModel) -> None:
+    """Raise ConfigError if a model's answers cannot be explained, see `targets_of`."""
+    task = model.task
+    is_vector = task.answers_ids and is_one_vector(model.output)
+    if not isinstance(task, Explainable) and not is_vector:
+        raise ConfigError(
+            f"answers of the task {task.name} cannot be explained; a task of your own "
+            "can define `explained`, see `bert_keras.tasks.protocols.Explainable`"
+        )
 
 
 def targets_of(item: Item) -> list[Target]:
@@ -32,13 +49,9 @@ def targets_of(item: Item) -> list[Target]:
             `against`.
     """
     task = item.model.task
+    check_explainable(item.model)
     if isinstance(task, Explainable):
         return task.explained(item)
-    if not (task.answers_ids and is_one_vector(item.model.output)):
-        raise ConfigError(
-            f"answers of the task {task.name} cannot be explained; a task of your own "
-            "can define `explained`, see `bert_keras.tasks.protocols.Explainable`"
-        )
     rows = item.joined()
     outputs = item.outputs(rows)[0]
     numbers = [str(number) for number in range(len(outputs))]

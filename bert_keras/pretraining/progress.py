@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,17 @@ from bert_keras.training.train_step import Update
 
 TRAINING = 3  # a backward pass takes twice the products of the forward pass
 _SECONDS_BETWEEN_DRAWS = 2.0  # reading the values waits for the device
+_SHOWN = 100  # last updates whose means the progress shows
 
 
 class PretrainingProgress(UpdateProgress):
     """Sums the outputs of updates: fields of the progress, and rows of the curves.
 
-    The progress shows the losses, the tokens per second, the rate of the model's
-    operations (its matrix products; padding and recomputing do not count in either),
-    and the share of the time spent waiting for batches. All are for the global batch.
+    The progress shows the loss, the accuracies and the tokens per second (without
+    padding), means of the last hundred updates; the first one of all, which is traced,
+    counts only until the second. The rows also have the rate of the model's operations
+    (its matrix products; padding and recomputing do not count) and the share of the
+    time spent waiting for batches. All are for the global batch.
 
     Args:
         operations: returns the operations of an update's forward passes from its
@@ -76,6 +80,10 @@ class PretrainingProgress(UpdateProgress):
         self._updates: list[Update] = []  # since the last row
         self._looked_at = self._skipped = 0  # of these updates
         self._waited = 0.0  # for batches, since the last row
+        # The last updates, with the seconds of training before each.
+        self._recent: deque[tuple[float, Update]] = deque(maxlen=_SHOWN)
+        self._added_at = 0.0
+        self._second = start + 2
         self._bar = Progress(
             "pretraining",
             unit="steps",
@@ -107,15 +115,18 @@ class PretrainingProgress(UpdateProgress):
 
     def add(self, update: Update) -> Row | None:
         self.step += 1
-        self._updates.append(dataclasses.replace(update, batches=[]))
+        made = dataclasses.replace(update, batches=[])
+        self._updates.append(made)
         self._waited += update.waited
+        if self.step == self._second:
+            self._recent.clear()
+        self._recent.append((self._added_at, made))
+        self._added_at = self._bar.seconds
         row = self._end_row() if self.step % self.row_every == 0 else None
         if self._clock is not None:  # else a run might seem to end before its time
             more = max(self.steps, self.step + 1)
             self.expect(more if self._clock.left else self.step)
-        self._bar.add(
-            1, lambda: _fields(row or self._row()), ends=self.step == self.steps
-        )
+        self._bar.add(1, self._shown, ends=self.step == self.steps)
         return row
 
     def pause(self) -> dict[str, float] | None:
@@ -142,14 +153,38 @@ class PretrainingProgress(UpdateProgress):
         return count * self._scoring_seconds
 
     def _row(self) -> dict[str, float]:
-        """Return the means since the last row, over the applied updates."""
-        self._updates[-1].wait()  # so that the device's pending work is counted
-        seconds = max(self._bar.seconds - self._row_start, 1e-9)
+        """Return the means since the last row."""
+        means = self._means(self._updates, self._row_start)
         self._look()
-        made = [each for each in self._updates if each.is_made]
         extra = {"skipped_updates": self._skipped} if self._skipped else {}
-        if not made:
+        if not means:
             return {"step": self.step, **extra}
+        seconds = max(self._bar.seconds - self._row_start, 1e-9)
+        return {
+            "step": self.step,
+            **means,
+            "input_wait_share": min(self._waited / seconds, 1.0),
+            **extra,
+            "learning_rate": float(self._learning_rate(self.step - 1)),
+        }
+
+    def _shown(self) -> list[str]:
+        """Return the text of the means of the last updates."""
+        start, _ = self._recent[0]
+        means = self._means([update for _, update in self._recent], start)
+        self._look()
+        return _fields(means)
+
+    def _means(self, updates: Sequence[Update], start: float) -> dict[str, float]:
+        """Return the means over the applied updates, empty without any.
+
+        `start` is when the updates began, in seconds of training.
+        """
+        updates[-1].wait()  # so that the device's pending work is counted
+        seconds = max(self._bar.seconds - start, 1e-9)
+        made = [each for each in updates if each.is_made]
+        if not made:
+            return {}
         found: dict[str, float] = {}
         loss = 0.0
         totals = {
@@ -178,16 +213,12 @@ class PretrainingProgress(UpdateProgress):
             pooled=totals.get("next_sentence", 0.0),
         )
         return {
-            "step": self.step,
             "loss": loss,
             **found,
             "tokens": tokens,
             "tokens_per_second": tokens / seconds,
             "real_token_share": tokens / slots,
             "operations_per_second": operations / seconds,
-            "input_wait_share": min(self._waited / seconds, 1.0),
-            **extra,
-            "learning_rate": float(self._learning_rate(self.step - 1)),
         }
 
     def _look(self) -> None:

@@ -175,6 +175,7 @@ class SearchIndex:
         hybrid_weight: float = 1.0,
         fuse: Source | None = None,
         query_encoder: Source | None = None,
+        progress: str = "vectors",
         **settings: Any,
     ) -> SearchIndex:
         """Return a search over texts, with vectors computed or read from a file.
@@ -197,6 +198,7 @@ class SearchIndex:
                 computed each time.
             query_encoder: a student of the source, which computes the vectors of
                 queries in its place, see `Embedding.aligned_to`.
+            progress: what the computing of vectors is called while it is shown.
             **settings: arguments of `load_embedder`, for the source.
 
         Raises:
@@ -246,11 +248,12 @@ class SearchIndex:
                 batch_size,
                 dtype=dtype,
                 rescored=rescore != 0,
-                progress="vectors",
+                progress=progress,
             )
         other = None
         if fuse is not None:
             shared = shared_settings(fuse, prompt=prompt, **settings)
+            shared["progress"] = "vectors of the fused model"
             other = cls.of(fuse, texts, batch_size=batch_size, **shared)
         made = cls(
             asking,

@@ -212,16 +212,17 @@ def explained_mistakes(
     op.
 
     Returns:
-        `page_values` of each, with its `line` and `label`; none if the model is not in
+        `page_values` of each; none if the model is not in
         float32, or if its task has nothing that can be explained.
     """
     if not most or not mistakes or not seconds:
         return []
     start = time.perf_counter()
     from bert_keras.explanations.attribution import integrated_gradients
-    from bert_keras.explanations.explainer import Explainer, predictor_of, reading_task
+    from bert_keras.explanations.explainer import Explainer, predictor_of
     from bert_keras.explanations.explanation import page_values
-    from bert_keras.explanations.items import item_of, targets_of
+    from bert_keras.explanations.items import item_of, reading_task, targets_of
+    from bert_keras.explanations.mistakes import true_label
 
     try:
         _, model = predictor_of(predictor)
@@ -263,15 +264,16 @@ def explained_mistakes(
             if not costs.fits(targets, left()):
                 say(_left_out(len(found), len(chosen)))
                 break
-            shown = page_values(explain(item, targets))
+            explanation = dataclasses.replace(
+                explain(item, targets), label=true_label(mistake), line=mistake["line"]
+            )
         except ConfigError:  # the task has nothing that can be explained
             break
         except Exception as error:  # a user's own task: its model must not be lost
             reason = f"{type(error).__name__}: {one_line(error)}"
             say(f"the report explains {len(found)} mistakes, then failed: {reason}")
             break
-        label = mistake.get("label", mistake.get("answers"))
-        found.append({**shown, "line": mistake["line"], "label": label})
+        found.append(page_values(explanation))
         costs.learn(targets, time.perf_counter() - began)
     return found
 
@@ -279,8 +281,8 @@ def explained_mistakes(
 def _left_out(done: int, chosen: int) -> str:
     explained = f"{done} of its {chosen} mistakes" if done else "no mistake"
     return (
-        f"the report explains {explained}, to save time; `bert-keras explain` explains "
-        "any text"
+        f"the report explains {explained}, to save time; `bert-keras explain` with "
+        "`--mistakes N` explains more"
     )
 
 

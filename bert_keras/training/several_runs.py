@@ -64,6 +64,7 @@ from bert_keras.training.results import usage, write_results
 from bert_keras.training.tracking import curves_folder
 
 _FOLDS = 3  # on which methods are compared
+_FOLD = "held-out"  # what the rows of a fold are called
 METHODS = tuple(TRAINERS)
 _RESULTS = ("report.html", "scores.json", RUN, "README.md", DOUBTFUL)
 
@@ -360,13 +361,14 @@ class _Runs:
             if is_held_out:  # these are not the models that are kept
                 config = dataclasses.replace(config, explain_mistakes=0)
                 # On a fold, no epoch may be chosen: finetune holds out its own rows.
-                name, other = ("dev", "test")[:: -1 if method == "finetune" else 1]
+                # The fold is its test set, by the name that the progress shows.
+                is_test = method == "finetune"
                 parts = [
                     {
                         "config": config,
                         "train": rows.take(sorted(set(range(len(rows))) - set(fold))),
-                        name: rows.take(fold),
-                        other: None,
+                        "dev": None if is_test else rows.take(fold),
+                        "test": {_FOLD: rows.take(fold)} if is_test else None,
                     }
                     for fold in folds
                 ]
@@ -402,7 +404,7 @@ class _Runs:
         for method, runs in names.items():
             reports = [self._found[name] for name in runs]
             is_fold = request.dev is None and method == "finetune"
-            name = "test" if is_fold else "dev"
+            name = _FOLD if is_fold else "dev"
             values = [each["scores"][name][score] for each in reports]
             seconds = [each["settings"]["training_seconds"] for each in reports]
             found[method] = {score: float(np.mean(values))}

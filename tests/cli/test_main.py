@@ -925,6 +925,37 @@ def test_explain_writes_a_page_and_numbers(
     assert f"True label</span> {ROWS[0][0]} " in told and "with [MASK] in place" in told
 
 
+def test_explain_shows_the_mistakes_of_a_file(
+    run: Run, fail: Fail, spam_folder: Path, tmp_path: Path
+) -> None:
+    told = run("predict", spam_folder, "win cash now", "see you at six")
+    right = [row["label"] for row in objects(told)]
+    wrong = next(name for name in ("ham", "spam") if name != right[1])
+    page, file = tmp_path / "page.html", tmp_path / "rows.tsv"
+    given = ("explain", spam_folder, "--method=occlusion", "--output", page)
+
+    def write(*labels: str) -> tuple[object, ...]:
+        texts = ("win cash now", "see you at six")
+        write_tsv(file, [("text", "is"), *zip(texts, labels, strict=True)])
+        return (*given, "--input", file, "--mistakes=5")
+
+    wanted = write(*right)
+    printed = run(*wanted, "--label=is")
+    assert printed == f"no mistake in {file}: nothing is written\n"
+    assert not page.exists()
+    assert run(*write(right[0], wrong), "--label=is") == f"{page}\n"
+    told = page.read_text("utf-8")
+    assert told.count("<article>") == 1 and "Line 3</span>" in told
+    assert f"True label</span> {wrong} " in told
+    for options, part in (
+        (wanted, "`label`"),
+        ((*given, "hi", "--mistakes=5"), "`--mistakes` needs `--input`"),
+        ((*wanted, "hi"), "`--mistakes` needs `--input`, a file with labels, and no"),
+        ((*wanted, "--view=map"), "`--mistakes` is for --view words"),
+    ):
+        assert part in fail(*options)
+
+
 @pytest.mark.slow
 def test_explain_shows_attention_and_a_map(
     run: Run, spam_folder: Path, spam_file: Path, tmp_path: Path

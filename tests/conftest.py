@@ -52,15 +52,23 @@ ROWS = [
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Seed what Keras initializes layers without a seed from, before the fixtures."""
     random.seed(item.nodeid)
-    _trace_answers(item.path.stem not in WITHOUT_GRAPHS)
+    _trace_answers(item.path.stem not in ANSWERS_WITHOUT_GRAPHS)
+    _trace_functions(item.path.stem not in WITHOUT_GRAPHS)
 
 
-# Files of tests in which a `Predictor` answers without a graph: a few texts of a tiny
-# model are answered before one is traced. Others prove that graphs answer the same.
-WITHOUT_GRAPHS = {
-    *("test_contrastive_fit", "test_entailment", "test_index", "test_long_texts"),
-    *("test_mistakes", "test_sparse_vectors"),
-}
+# Files of tests whose functions run without a graph: a tiny model answers a few texts,
+# and makes a few updates, before a graph is traced. Others prove what graphs compute.
+WITHOUT_GRAPHS = set(
+    "test_embedder test_embedding_apis test_engine test_evaluation test_features "
+    "test_first_score test_generation test_head_fit test_index test_index_model "
+    "test_keras_hub test_lengths test_long_sources test_long_texts test_model_garden "
+    "test_new_tokens test_other_tools test_plan test_question_answering test_redaction "
+    "test_releases test_reranking test_rest test_searching test_several_runs "
+    "test_shrinking test_sparse_vectors test_token_classification "
+    "test_token_vectors".split()
+)
+# Here only the answers: the updates are many.
+ANSWERS_WITHOUT_GRAPHS = {*WITHOUT_GRAPHS, "test_contrastive_fit", "test_entailment"}
 
 
 def _trace_answers(is_traced: bool) -> None:
@@ -69,6 +77,12 @@ def _trace_answers(is_traced: bool) -> None:
 
     traced = _TRACED.setdefault("traced", answer_graphs.traced)
     answer_graphs.traced = traced if is_traced else _Untraced
+
+
+def _trace_functions(is_traced: bool) -> None:
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(not is_traced)
 
 
 _TRACED: dict[str, Any] = {}  # the function that traces

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import re
 import resource
@@ -91,21 +92,29 @@ LIGHT = (
 )
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield each module that a file imports, and whether it needs none to be imported.
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def imports(path: Path) -> tuple[tuple[str, bool], ...]:
+    """Return each module that a file imports, and whether it needs none to be imported.
 
     Functions import later, and `if TYPE_CHECKING` for hints alone: a reader follows
     both.
     """
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
+    first = {*map(id, tree.body)}
+    found = []
     for node in ast.walk(tree):
-        called = node not in tree.body
+        called = id(node) not in first
         if isinstance(node, ast.Import):
-            yield from ((alias.name, called) for alias in node.names)
+            found += [(alias.name, called) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: a relative import"
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}", called
+            found += [(f"{node.module}.{each.name}", called) for each in node.names]
+    return tuple(found)
 
 
 def room_of(module: str) -> str:
@@ -234,7 +243,7 @@ def test_no_file_asserts() -> None:
     found = [
         name
         for name, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if type(node) is ast.Assert
     ]
     assert not found

@@ -99,6 +99,7 @@ def test_bfloat16_is_frozen_and_float32_is_not(
     assert not gains_by_freezing(make_model(TASK))
 
 
+@pytest.mark.slow
 def test_frozen_answers_in_bfloat16_are_those_of_variables(bfloat16_model: Any) -> None:
     frozen = scores(Predictor(bfloat16_model))
     plain = scores(Predictor(bfloat16_model, freeze=False))

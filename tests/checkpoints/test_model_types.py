@@ -177,6 +177,7 @@ def test_a_generator_is_told(
     assert "is the generator of an ELECTRA" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_pairs_of_a_model_without_segments_are_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

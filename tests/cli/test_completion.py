@@ -44,6 +44,7 @@ def completed(line: str, tmp_path: Path) -> list[str]:
     return [word.strip() for word in done.stdout.splitlines() if word.strip()]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 def test_bash_offers_verbs_tasks_options_words_and_files(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").touch()

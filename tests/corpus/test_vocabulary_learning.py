@@ -292,6 +292,7 @@ def test_one_string_is_not_a_corpus() -> None:
     refused(lambda: learn_vocabulary(texts, size=100), "`texts`", "received a int")
 
 
+@pytest.mark.slow
 def test_texts_of_a_megabyte() -> None:
     texts = ["word " * 200_000, "x" * 1_000_000, "日" * 300_000, "é" * 500_000]
     words = count_words(texts)

@@ -217,6 +217,7 @@ def test_every_task_rejects_other_inputs_in_one_line(asked: Any) -> None:
         refused(lambda given=given: predictor.predict(given), "`texts", "received")
 
 
+@pytest.mark.slow
 def test_embed_and_search_accept_the_same_inputs(encoder_folder: Any) -> None:
     predictor = load_embedder(encoder_folder)
     vectors = embed(predictor, ["win cash", "lunch"])

@@ -46,6 +46,7 @@ def test_few_vectors_have_places(size: int) -> None:
     assert shares[0] == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_a_page_of_true_classes(encoder_folder: Path, tmp_path: Path) -> None:
     found = map_texts(encoder_folder, TEXTS, labels=["b", "a", "a"])
     page = found.write(tmp_path / "map.html", title="Mails").read_text("utf-8")

@@ -115,6 +115,7 @@ def test_each_task_is_explained(name: str, make_model: Callable[..., Any]) -> No
         assert (np.abs(found.attributions).max(0) > 0).all()  # nothing is cut
 
 
+@pytest.mark.slow
 def test_the_words_that_are_cut_count_nothing(spam_model: Any) -> None:
     found = explain(spam_model, ["you win " * 20])[0]
     there = np.abs(found.attributions[0]) > 0
@@ -135,6 +136,7 @@ def test_another_class_is_explained(spam_model: Any) -> None:
     assert dict(spam.top(2)).keys() != dict(both.top(0)).keys()
 
 
+@pytest.mark.slow
 def test_the_choice_and_its_rival(make_model: Callable[..., Any]) -> None:
     model = make_model(cases_of("multiple-choice")["counts"].task)
     item = ITEMS["multiple-choice"]

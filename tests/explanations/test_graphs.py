@@ -46,6 +46,7 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield found
 
 
+@pytest.mark.slow
 def test_a_second_call_traces_nothing_and_sees_changed_weights(
     model: Any, traces: list[str]
 ) -> None:

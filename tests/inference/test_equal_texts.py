@@ -60,6 +60,7 @@ def test_rankings_by_hand() -> None:
     assert equal.fused([[], [3]], 2)[0].tolist() == [3, -1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_vectors_do_not_depend_on_the_row(
     make_model: Callable[..., Any], kind: str
@@ -100,6 +101,7 @@ def test_a_search_finds_equal_texts_in_order(
         assert len({row["score"] for row in found if row["line"] - 1 in SAME}) == 1
 
 
+@pytest.mark.slow
 def test_ranked_documents_do_not_depend_on_the_batch_size(
     make_model: Callable[..., Any],
 ) -> None:

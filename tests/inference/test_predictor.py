@@ -244,6 +244,7 @@ class Shouted(Classification):
         return self.answer(run(batch), batch)
 
 
+@pytest.mark.slow
 def test_a_task_may_be_scored_on_other_texts(
     spam_model: Any, make_model: Callable[..., Any]
 ) -> None:

@@ -285,6 +285,7 @@ def compiled_model():
     return model
 
 
+@pytest.mark.slow
 def test_training_continues_after_a_reload(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(8, 2)), rng.normal(size=(8, 1))

@@ -245,6 +245,7 @@ def test_columns_of_tables_and_lists_of_lists(classifier: TaskModel) -> None:
     refused(lambda: classifier.fit(TEXTS, [[1.0], [1.0, 2.0]] * 6), "one length")
 
 
+@pytest.mark.slow
 def test_one_hot_labels_need_a_loss_that_reads_them(
     classifier: TaskModel, make_model: Callable[..., Any]
 ) -> None:
@@ -446,6 +447,7 @@ def test_known_labels_pass() -> None:
         assert task.encode_targets(tf.constant(labels)).numpy().tolist() == wanted
 
 
+@pytest.mark.slow
 def test_fit_and_evaluate_report_an_unknown_label(
     make_model: Callable[..., Any],
 ) -> None:

@@ -431,6 +431,7 @@ def test_a_head_of_modules_is_no_part_of_the_vectors(head_folder: Path) -> None:
     assert names == {"bert"}
 
 
+@pytest.mark.slow
 def test_a_head_of_modules_that_another_tool_changed(head_folder: Path) -> None:
     path = head_folder / "3_Dense" / "model.safetensors"
     wanted = load_predictor(head_folder).predict(TEXTS)

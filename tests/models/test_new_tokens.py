@@ -68,6 +68,7 @@ def padded(folder: Path, rows: int) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [thorough(0), 1, thorough(5)])
 def test_new_rows_are_the_means_of_their_pieces(
     language_model: Path, rows: int

@@ -60,6 +60,7 @@ def labelled(model: Any, case: Case, rows: slice) -> tuple[Any, dict[str, Any]]:
 ALIKE = ("abstractive-summarization", "feature-tagging", "next-sentence")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "form"),
     [thorough(*each) if each[0] in ALIKE else each for each in FORMS],
@@ -221,6 +222,7 @@ def test_parts_of_rows_that_are_compared(make_model: Any, name: str) -> None:
         np.testing.assert_allclose(value, others[path], atol=1e-6, err_msg=path)
 
 
+@pytest.mark.slow
 def test_compared_parts_are_computed_again_with_the_same_dropout(
     encoder_folder: Path, make_model: Any
 ) -> None:

@@ -356,6 +356,7 @@ def test_fit_without_compile_uses_the_task_s_defaults(
     assert type(model.loss) is type(model.task.loss())
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_restored_compiled(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -371,6 +372,7 @@ def test_a_compiled_model_is_restored_compiled(
     assert int(again.optimizer.iterations) == 2
 
 
+@pytest.mark.slow
 def test_lora_is_restored(make_model: Callable[..., Any], tmp_path: Path) -> None:
     """`.keras` files had no LoRA, so that they did not open, or all was trained."""
     model = make_model(Classification(CLASSES))

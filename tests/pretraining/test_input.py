@@ -122,6 +122,7 @@ def test_dynamic_masks(folders: dict[str, Path]) -> None:
     assert same.mean() < 0.2
 
 
+@pytest.mark.slow
 def test_settings_of_masks(folders: dict[str, Path]) -> None:
     masking = Masking(rate=0.5, mask_share=1.0, random_share=0.0, max_predictions=30)
     rows = whole(folders["dynamic"], **ALIKE, masking=masking)
@@ -141,6 +142,7 @@ def ids_of(dataset: tf.data.Dataset) -> list[np.ndarray]:
     return [batch["token_ids"] for batch, _ in dataset.as_numpy_iterator()]
 
 
+@pytest.mark.slow
 def test_order_of_epochs(folders: dict[str, Path]) -> None:
     rows = whole(folders["static"], **ALIKE)["token_ids"]
     wanted = Counter(row.tobytes() for row in rows)
@@ -324,6 +326,7 @@ def test_a_global_seed_changes_nothing(
         tf.random.set_seed(None)
 
 
+@pytest.mark.slow
 def test_packed_rows_hold_the_examples_and_little_else(
     folders: dict[str, Path],
 ) -> None:

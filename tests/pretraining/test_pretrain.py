@@ -193,6 +193,7 @@ def test_a_plan_has_the_reason_and_the_option_of_each_choice(
     )
 
 
+@pytest.mark.slow
 def test_the_command_shows_the_plan_alone(
     place: Path,
     tmp_path: Path,
@@ -401,6 +402,7 @@ def teacher(place: Path) -> PretrainResult:
     return run(place, place / "teacher", "static", STILL, steps=4)
 
 
+@pytest.mark.slow
 def test_a_student_learns_from_a_teacher(
     place: Path,
     teacher: PretrainResult,

@@ -62,6 +62,7 @@ def test_fit_shows_the_losses_and_metrics_of_the_objective(data: Path) -> None:
     assert logs["loss"][0] == pytest.approx(loss + means["next_sentence"][0], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_keras_file_gives_the_same_outputs(data: Path, tmp_path: Path) -> None:
     model = BertPretrainer(BertEncoder(STILL, seed=1), seed=2)
     model.save(tmp_path / "model.keras")
@@ -96,6 +97,7 @@ def test_a_fitted_pretrainer_is_written_as_a_model_folder(
     assert TaskModel.from_pretrained(folder).task.name == "masked-lm"
 
 
+@pytest.mark.slow
 def test_lora_is_merged_into_the_folder(data: Path, tmp_path: Path) -> None:
     model = BertPretrainer(BertEncoder(STILL, seed=1), seed=2)
     model.encoder.enable_lora(2, seed=3)

@@ -181,6 +181,7 @@ def parts_of(task: Any) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", SPELLED, ids=str)
 @pytest.mark.parametrize("scored", [False, True])
 def test_spelled_answers_are_those_of_the_graph(

@@ -259,6 +259,7 @@ def test_rows_that_repeat_are_counted(
     assert (found.documents, found.qrels) == (wanted.documents, wanted.qrels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [Embedding(), Reranking()])
 def test_equal_documents_do_not_depend_on_the_batch_size(
     make_model: Callable[..., Any], tmp_path: Path, task: Any

@@ -72,6 +72,7 @@ def test_negatives_are_new_and_different(predictor: Predictor) -> None:
     assert str(again).endswith("kept 2 negatives that the pairs had")
 
 
+@pytest.mark.slow
 def test_the_margin_by_a_reranker(
     predictor: Predictor, make_model: Callable[..., Any]
 ) -> None:

@@ -147,6 +147,7 @@ def test_centroids_find_nearly_all(dtype: str, monkeypatch: pytest.MonkeyPatch) 
     assert 7 not in rows and rows[0, -1] == -1 and scores[0, -1] == 0
 
 
+@pytest.mark.slow
 def test_an_index_holds_centroids(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

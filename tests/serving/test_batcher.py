@@ -166,7 +166,7 @@ def test_a_long_request_is_computed_in_parts(
 
 
 def test_close_answers_submitted_requests(signature: Doubling) -> None:
-    batcher = Batcher(max_batch_tokens=100, timeout_ms=5000)
+    batcher = Batcher(max_batch_tokens=100, timeout_ms=500)
     blocked(batcher, signature)
     futures = [submitted(batcher, signature, [number]) for number in (5, 60, 7)]
     threading.Timer(0.05, signature.go_on.set).start()

@@ -372,6 +372,7 @@ def others(
         yield Client(server.url), found
 
 
+@pytest.mark.slow
 def test_scores_of_linear_rankers_are_from_0_to_1(others: Any) -> None:
     client, predictors = others
     ranked = predictors["linear"].rank(QUERY, DOCUMENTS)

@@ -177,6 +177,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         Server([])
 
 
+@pytest.mark.slow
 def test_sigterm_answers_accepted_requests(folders: Folders) -> None:
     """The command exits 0, its logs are JSON and contain no text."""
     command = [sys.executable, "-m", "bert_keras", "serve", f"spam={folders.spam}"]

@@ -82,6 +82,7 @@ def test_a_text_is_answered_as_alone(make_model: Callable[..., Any], name: str) 
                 assert np.allclose(values, mine, atol=1e-4), key
 
 
+@pytest.mark.slow
 def test_documents_of_a_query_are_ranked_as_wide_as_the_request(
     make_model: Callable[..., Any],
 ) -> None:

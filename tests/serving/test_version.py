@@ -20,6 +20,7 @@ def answers(version: Version) -> dict[str, Any]:
     return version.submit(version.signature(""), [TEXTS]).result(timeout=60)
 
 
+@pytest.mark.slow
 def test_a_version_answers_before_its_graphs_are_traced(
     spam_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def test_classes_of_a_request(zero_shot: Predictor, folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_server_warms_up_each_signature(folder: Path) -> None:
     version = Version(str(folder), 1, config=ServeConfig(), seen=lambda *_: None)
     try:

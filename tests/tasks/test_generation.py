@@ -268,6 +268,7 @@ def test_a_folder_with_another_decoder_or_vocabulary(
         assert model.task.sizes["vocab_size"] == count + 4
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_a_decoder(run: Any) -> None:
     folder = run[0] / "model"
     trained = read_checkpoint(folder).arrays

@@ -310,6 +310,7 @@ def test_training_draws_other_windows_in_each_epoch(
         np.testing.assert_array_equal(one["token_ids"], other["token_ids"])
 
 
+@pytest.mark.slow
 def test_an_explanation_covers_the_windows(model: Any, predictor: Predictor) -> None:
     text = LONG[:200]
     found = explain(model, [text], method="gradient-input")[0]

@@ -326,6 +326,7 @@ def test_half_a_head_is_rejected(folder: Path, tmp_path: Path) -> None:
     refused(lambda: load_model(half), "missing", "predictions/output_bias")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not GOOGLE.is_dir(), reason=f"there is no {GOOGLE}")
 def test_the_head_of_googles_checkpoint() -> None:
     model = load_model(GOOGLE, task="masked-lm")

@@ -57,6 +57,7 @@ def as_served(items: Any) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.constant([context for context, _ in items]), choices
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [[0, 2, 4], [0, -1, 4], [0.0, 0.5, 4.0], "021"])
 def test_fit_checks_the_number_of_each_choice(model: Any, labels: Any) -> None:
     x = tuple(part.numpy() for part in as_served(ITEMS))
@@ -220,6 +221,7 @@ def test_the_ids_signature_accepts_rows_of_choices(unsure: Any, served: Any) -> 
     np.testing.assert_allclose(found, answers["probabilities"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_command_line(
     model: Any,
     tmp_path: Path,

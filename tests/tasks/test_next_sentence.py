@@ -129,6 +129,7 @@ def pretrained(model: Any, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_pretrained_head_answers_and_is_trained_further(
     make_model: Callable[..., Any], tmp_path: Path, encoder_folder: Path, capsys: Any
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_bi_encoder_compares_the_vectors_of_both_texts(
     assert unread_elsewhere(model.task).startswith(f"{note} both texts of a pair")
 
 
+@pytest.mark.slow
 def test_the_words_of_both_texts_explain_a_comparison(make_model: Any) -> None:
     model = make_model(Regression(**BI))
     for method in ("shapley", "integrated-gradients"):

@@ -330,6 +330,7 @@ NEED_BERT = {"next-sentence", "translation", "abstractive-summarization"}
 QUICK = {("classification", "electra"), ("embedding", "distilbert")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "model_type"),
     [

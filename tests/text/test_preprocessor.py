@@ -89,6 +89,7 @@ def test_few_lengths_on_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exact["token_ids"].shape[1] == 24
 
 
+@pytest.mark.slow
 def test_a_model_of_strings_is_trained_on_what_its_page_says() -> None:
     """Keras itself takes no lists of strings."""
     text, labels = texts_input(), np.array([0, 1, 0])

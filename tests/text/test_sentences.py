@@ -77,6 +77,7 @@ def test_bytes_that_are_not_utf8_are_counted_as_python_reads_them() -> None:
     assert len(found.texts[0]) == 3
 
 
+@pytest.mark.slow
 def test_a_batch_is_split_like_its_texts_alone() -> None:
     texts = [text.replace("|", "") for text in TEXTS] * 30
     assert list_sentences(texts) == [list_sentences([text])[0] for text in texts]

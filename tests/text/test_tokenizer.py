@@ -373,6 +373,7 @@ def test_empty_batches_and_strings():
     assert tokenizer(["lone \ud800 un"]).to_list() == tokenizer(["lone un"]).to_list()
 
 
+@pytest.mark.slow
 def test_a_megabyte_among_short_texts():
     # Memory of texts x longest text would be tens of GB here.
     tokenizer = small()

@@ -154,6 +154,7 @@ def embedder(encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder
 
 
+@pytest.mark.slow
 def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
     embedder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

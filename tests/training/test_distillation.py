@@ -159,6 +159,7 @@ def test_a_student_learns_similarities_at_each_of_its_widths() -> None:
         assert loss.dimensions == task.loss().dimensions == task.dimensions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "teacher"),
     [("tokens", Reranking()), thorough("dense", Reranking(activation="linear"))],
@@ -223,6 +224,7 @@ def test_the_scores_of_a_reranker_are_learned(
     assert row["model"] == "student"
 
 
+@pytest.mark.slow
 def test_variants_of_the_training_rows_are_rows_without_labels(
     make_model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,6 +244,7 @@ def test_variants_of_the_training_rows_are_rows_without_labels(
     assert np.unique(both.outputs[12:], axis=0).shape[0] > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hidden", "relations"])
 def test_what_the_teacher_computes_inside_is_learned(
     kind: str, make_model: Any, tmp_path: Path
@@ -396,6 +399,7 @@ def test_options_that_do_not_go_together(changes: Any, parts: tuple[str, ...]) -
     refused(lambda: TrainConfig(**changes), *parts)
 
 
+@pytest.mark.slow
 def test_teachers_that_cannot_teach(
     spam_folder: Path,
     spam_export: Path,

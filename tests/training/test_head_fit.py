@@ -78,6 +78,7 @@ def test_the_gradient_of_a_fitted_head_is_zero(loss: str, rows: int) -> None:
     assert np.abs(errors.sum(axis=0)).max() < 3e-4
 
 
+@pytest.mark.slow
 def test_a_probed_run_starts_from_the_fitted_head(
     train_spam: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -337,6 +338,7 @@ def test_a_run_weighs_classes_as_cross_validation_chooses(
     assert "no threshold gives `answered_accuracy` 0.9 on cross-validation, " in told
 
 
+@pytest.mark.slow
 def test_self_training_is_reported_and_kept_only_if_it_gains(
     encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +359,7 @@ def test_self_training_is_reported_and_kept_only_if_it_gains(
     assert not np.allclose(*heads)
 
 
+@pytest.mark.slow
 def test_auto_learns_from_unlabeled_pairs(
     encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -460,6 +463,7 @@ def test_other_tools_find_no_head_that_reads_cls(
     assert "pooling" not in config["bert_keras"]["settings"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_computes_no_vector_twice(
     encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def test_unlabeled_rows_of_a_reranker_have_no_grades(make_model: Any) -> None:
     assert (found["unlabeled"].whole == found["train"].whole).all()
 
 
+@pytest.mark.slow
 def test_truncated_texts_are_told_by_each_verb(
     train_spam: Any,
     tmp_path: Path,

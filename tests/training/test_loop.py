@@ -599,6 +599,7 @@ def test_parts_of_a_batch_train_like_the_whole(train_spam: Any, tmp_path: Path) 
     np.testing.assert_allclose(*losses, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_lora_learns_and_becomes_plain_weights(
     train_spam: Any, tmp_path: Path, encoder_folder: Path
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_plan_names_each_choice_its_reason_and_its_option(
     assert {row["name"]: row["value"] for row in plan.table()} == plain
 
 
+@pytest.mark.slow
 def test_a_run_has_the_dropout_that_is_given(train_spam: Any, tmp_path: Path) -> None:
     rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.1)
     encoder = write_encoder(tmp_path / "encoder", **rates)

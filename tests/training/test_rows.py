@@ -60,6 +60,7 @@ def test_an_epoch_reads_each_row_once_in_its_own_order(rows: Any) -> None:
     assert rows(seed=8).rows_of(0) != made.rows_of(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [COLUMNS, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("name", ["classes", "masks"])
 def test_rows_resume_anywhere(rows: Any, name: str, columns: Columns) -> None:

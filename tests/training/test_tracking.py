@@ -154,6 +154,7 @@ def test_other_workers_track_nothing(
     assert mlflow.made == []
 
 
+@pytest.mark.slow
 def test_tensorboard_reads_the_curves(
     tmp_path: Path, train_spam: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

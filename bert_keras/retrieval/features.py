@@ -31,7 +31,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.table import stream_columns
 from bert_keras.errors import ConfigError, DataError, NoRowsError, counted, reason_of
 from bert_keras.files.atomic import check_output_place, new_folder
-from bert_keras.files.parquet import is_parquet
+from bert_keras.files.parquet import check_arrow, is_parquet
 from bert_keras.inference.predictor import Predictor
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.text_vector import TextVector
@@ -209,6 +209,7 @@ class _Parquet:
     def __init__(self, model: str, folder: Path) -> None:
         self._path = folder / "whole"
         self._metadata = {MODEL_KEY: model} if model else None
+        check_arrow()
         self._arrow = importlib.import_module("pyarrow")
         self._parquet = importlib.import_module("pyarrow.parquet")
         self._writer: Any = None

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from bert_keras.checkpoints import resolve
 from bert_keras.data.columns import Columns
-from bert_keras.errors import BertKerasError, DataError, one_line
+from bert_keras.errors import BertKerasError, DataError, needs, one_line
 from bert_keras.exports.saved_model_folder import ANSWERS, find_saved_model
 from bert_keras.files.json_file import read_json
 from bert_keras.inference.predictor import load_predictor
@@ -123,6 +123,8 @@ def bench(
     check_whole_number("clients", clients, least=1)
     check_number("max_drop", max_drop, least=0, most=1e9)
     check_number("seconds", seconds, least=0, most=3600)
+    with needs("`bench`", extra="client", runtime_extra="client"):
+        import httpx  # noqa: F401
     forms = [_form_of(path) for path in dict.fromkeys((model, *exports))]
     if forms == [Form(FOLDER, path=model)]:
         forms += MADE

@@ -59,6 +59,7 @@ else:
     keras, tf, pooling = deferred("keras", "tensorflow", "bert_keras.model.pooling")
 
 ENDINGS = (".npz", ".parquet")
+_UNKNOWN_MEMORY = 8 << 30  # bytes, where the system does not tell them
 
 
 class TextTokens(NamedTuple):
@@ -200,7 +201,11 @@ class _Npz:
 
 def _most_bytes() -> int:
     """Return a third of the machine's memory: joining holds the arrays twice."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # such as Windows
+        memory = _UNKNOWN_MEMORY
+    return memory // 3
 
 
 class _Parquet:

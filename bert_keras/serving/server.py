@@ -9,6 +9,7 @@ import importlib.util
 import ipaddress
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
@@ -282,7 +283,8 @@ def _listening(host: str, port: int) -> socket.socket:
             f"{reason_of(error)}"
         ) from None
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform != "win32":  # where it would share a port that is taken
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:

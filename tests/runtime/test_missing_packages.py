@@ -31,12 +31,15 @@ from bert_keras.cli.main import main
 from bert_keras.corpus.word_counts import _strings
 from bert_keras.data.table import read_columns
 from bert_keras.files.answer_file import check_answer_file
+from bert_keras.inference import engine
 from bert_keras.inference.session import check_installed
 from bert_keras.retrieval.engines import _faiss
 from bert_keras.retrieval.features import feature_writer
 from bert_keras.serving.forms import bench
 from bert_keras.tasks import find_task
+from pathlib import Path
 
+engine.session_of = lambda *given, **settings: None  # needs no onnxruntime
 for call in (
     lambda: bert_keras.load_model("none"),
     lambda: bert_keras.train("classification", encoder="e", train="t", output="o"),
@@ -49,6 +52,9 @@ for call in (
     lambda: check_installed("openvino"),
     _faiss,
     lambda: bench("none"),
+    lambda: bert_keras.load_predictor("old"),
+    lambda: engine._light_parts(Path("old"), "onnx", None, None, {}),
+    lambda: main(["predict", "old", "hi"]),
     lambda: main(["completion", "bash"]),
     lambda: main(["compare", "m", "m2", "--output", "page.html"]),
     lambda: read_columns("large.csv", {"text": "text"}),
@@ -61,6 +67,12 @@ for call in (
 TENSORFLOW = (
     r"this needs TensorFlow, and \w+ is not installed: "
     "pip install bert_keras, instead of bert_keras-runtime"
+)
+
+
+OLD = (
+    "old: TensorFlow computes ids and answers: it was exported by an earlier version: "
+    f"export it again; {TENSORFLOW}"
 )
 
 
@@ -77,8 +89,9 @@ MESSAGES = (
     of_extra("the engine openvino", "openvino", "openvino"),
     of_extra("the engine faiss", "faiss", "search"),
     of_extra("`bench`", "httpx", "client"),
-    "2",
-    "2",
+    OLD,
+    "old/onnx/answers.onnx: no such file, which answers.json is about",
+    *["2"] * 3,
 )
 
 
@@ -92,6 +105,10 @@ def test_a_missing_package_is_one_line(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         entry = {"bert_keras": {"task": "classification"}}
         (tmp_path / name / "config.json").write_text(json.dumps(entry))
+    (tmp_path / "old" / "onnx").mkdir(parents=True)
+    (tmp_path / "old" / "onnx" / "model.onnx").touch()
+    answers = {"task": "regression", "settings": {}, "preprocessing": {}}
+    (tmp_path / "old" / "answers.json").write_text(json.dumps(answers))
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         cwd=tmp_path,
@@ -105,6 +122,7 @@ def test_a_missing_package_is_one_line(tmp_path: Path) -> None:
         assert re.fullmatch(message, line), line
     assert large.startswith("Columns")
     of_command_line = [
+        f"bert-keras: {OLD}",
         of_extra("bert-keras: `completion`", "argcomplete", "completion"),
         "bert-keras: this needs the package markupsafe: "
         "pip install bert_keras, instead of bert_keras-runtime",

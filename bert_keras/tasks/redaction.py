@@ -52,7 +52,7 @@ class Redaction:
         given = [types] if isinstance(types, str) else types
         chosen = known
         if given is not None:
-            chosen = [x.strip() for each in given for x in each.split(",")]
+            chosen = [x.strip() for each in given for x in str(each).split(",")]
         wrong = next((each for each in chosen if each not in known), None)
         if wrong is not None or not chosen:
             raise ConfigError(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 # TensorFlow's name of an operation, before and after the reason.
 _OPERATION = re.compile(r"^\{\{function_node .*?\}\} | \[Op:\w+\](?: name: ?.*)?$")
 _SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
+_RUNTIME = "bert_keras-runtime"
 MOST_NAMED = 10  # lines of a file, or other items, that an error names
 
 
@@ -145,20 +146,48 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 @contextlib.contextmanager
-def needs(what: str, *, extra: str) -> Iterator[None]:
+def needs(
+    what: str, *, extra: str = "", runtime_extra: str | None = None
+) -> Iterator[None]:
     """Raise a ConfigError with the install line if an import within fails.
 
     Args:
         what: what needs the package.
-        extra: the extra of this package that installs it.
+        extra, runtime_extra: as in `install_line`.
     """
     try:
         yield
     except ImportError as error:
         name = (error.name or "").partition(".")[0]
         package = f"the package {name}" if name else "a package"
-        install = f"pip install 'bert_keras[{extra}]'"
+        install = install_line(extra, runtime_extra=runtime_extra)
         raise ConfigError(f"{what} needs {package}: {install}") from None
+
+
+def install_line(extra: str = "", *, runtime_extra: str | None = None) -> str:
+    """Return the command that installs a package, for the installed distribution.
+
+    Args:
+        extra: the extra of bert_keras that installs it; empty: bert_keras requires it.
+        runtime_extra: the extra of bert_keras-runtime; `None`: it has none.
+    """
+    name = f"'bert_keras[{extra}]'" if extra else "bert_keras"
+    if not _is_runtime():
+        return f"pip install {name}"
+    if runtime_extra is None:
+        return f"pip install {name}, instead of {_RUNTIME}"
+    return f"pip install '{_RUNTIME}[{runtime_extra}]'"
+
+
+def _is_runtime() -> bool:
+    """Return whether the distribution without TensorFlow is installed."""
+    from importlib import metadata  # only after an error
+
+    try:
+        metadata.distribution(_RUNTIME)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def one_line(value: object, *, longest: int = 300) -> str:

@@ -19,11 +19,17 @@ from typing import Any, TypeVar
 
 from lazy_loader import attach_stub
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, install_line
 
 # The letters of messages that a level drops.
 _DROPPED = {"1": "I", "2": "IW", "3": "IWE"}
-_LEFT_OUT = ("tensorflow", "tensorflow_text", "keras", "keras_hub")  # of the runtime
+_TENSORFLOW = ("tensorflow", "tensorflow_text", "keras", "keras_hub")
+# What bert_keras requires, and bert_keras-runtime does not.
+_LEFT_OUT = (
+    *_TENSORFLOW,
+    *("pyarrow", "jinja2", "markupsafe", "rich", "yaml", "google_crc32c"),
+    *("huggingface_hub", "fsspec", "typing_extensions"),
+)
 _NOTE = "WARNING: All log messages before absl::InitializeLog"
 _MORE = "To enable the following instructions"  # the second line of a message
 
@@ -41,7 +47,7 @@ def attach_names(
     find, names, public = attach_stub(package, file)
 
     def find_quietly(name: str) -> Any:
-        with quiet_imports():
+        with quiet_imports(), requirements():
             if name not in moved:
                 return find(name)
             warnings.warn(
@@ -60,7 +66,7 @@ class _Deferred(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         found = sys.modules.get(self.__name__)
         if found is None:
-            with quiet_imports(), tensorflow_needed():
+            with quiet_imports(), requirements():
                 found = importlib.import_module(self.__name__)
         return getattr(found, name)
 
@@ -77,17 +83,18 @@ def deferred(*names: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def tensorflow_needed() -> Iterator[None]:
-    """Raise a ConfigError if TensorFlow or Keras, which is imported, is missing."""
+def requirements() -> Iterator[None]:
+    """Raise a ConfigError if an import within needs what bert_keras-runtime lacks."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _LEFT_OUT:
+        name = (error.name or "").partition(".")[0]
+        if name not in _LEFT_OUT:
             raise
-        raise ConfigError(
-            f"this needs TensorFlow, and {error.name} is not installed: pip install "
-            "bert_keras, instead of bert_keras-runtime"
-        ) from None
+        needed = f"the package {name}: "
+        if name in _TENSORFLOW:
+            needed = f"TensorFlow, and {error.name} is not installed: "
+        raise ConfigError(f"this needs {needed}{install_line()}") from None
 
 
 _Class = TypeVar("_Class", bound=type)

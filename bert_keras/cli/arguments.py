@@ -384,15 +384,20 @@ def load_backend(*models: str | None, checkpoints: Iterable[str | None] = ()) ->
     Raises:
         BertKerasError: there is no model at a path, which is told before the import.
     """
-    from bert_keras.inference.session import answers_alone
+    from bert_keras.inference.session import answers_alone, find_engine
     from bert_keras.runs.environment import load_tensorflow, staying
 
     needed = [place for place in checkpoints if place is not None]
     check_models(*models, checkpoints=needed)
     given = [place for place in models if place is not None]
     if not given or needed or not all(map(answers_alone, given)):
-        load_tensorflow()
-        return
+        try:
+            load_tensorflow()
+            return
+        except ConfigError:
+            # Loading an export will say why this one needs TensorFlow.
+            if not given or needed or not all(map(find_engine, given)):
+                raise
     with staying():
         import bert_keras.inference.predictor  # noqa: F401
 

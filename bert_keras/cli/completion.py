@@ -39,7 +39,7 @@ def complete() -> None:
 
 
 def _argcomplete() -> Any:
-    with needs("`completion`", extra="completion"):
+    with needs("`completion`", extra="completion", runtime_extra="completion"):
         import argcomplete
 
         return argcomplete

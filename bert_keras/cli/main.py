@@ -13,9 +13,11 @@ import sys
 
 from bert_keras.cli.parser import function_of, parse
 from bert_keras.errors import BertKerasError, WorkerLostError, reason_of
+from bert_keras.lazy_names import requirements
 from bert_keras.runs.progress import set_quiet
 from bert_keras.runs.stop_signal import EXIT_CODE, RunStopped
 
+_EX_UNAVAILABLE = 69  # `os.EX_UNAVAILABLE`, which Windows lacks
 _COMPLETING = "_ARGCOMPLETE"  # set by a shell that wants completions
 
 
@@ -54,7 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
         if ":" in (getattr(options, "task", None) or ""):
             sys.path.append(os.getcwd())  # may hold the user's own task
         set_quiet(options.quiet)
-        function_of(options.verb)(options)
+        with requirements():
+            function_of(options.verb)(options)
         sys.stdout.flush()
     except BertKerasError as error:
         if is_verbose:
@@ -67,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_CODE
     except WorkerLostError as lost:
         print(f"bert-keras: {lost}", file=sys.stderr)
-        return os.EX_UNAVAILABLE
+        return _EX_UNAVAILABLE
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             return 0  # such as `head`, which has read enough

@@ -92,7 +92,7 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="TYPE",
         help="replace the entities in a text by their types, such as [PER]; default: "
-        "all types. Give texts before this option",
+        "all types. Commas may separate them. Give texts before this option",
     )
     add_inference(parser)
     add_beam(parser)

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.corpus.documents import add_to_hash, name_of
-from bert_keras.errors import ConfigError, DataError, reason_of
+from bert_keras.errors import ConfigError, DataError, needs, reason_of
 from bert_keras.files.atomic import replaced_file
 from bert_keras.runs.process_pool import map_in_processes
 from bert_keras.settings import check_whole_number
@@ -311,8 +311,9 @@ class WordCounter:
 
 def _strings(text: bytes) -> Any:
     """Return what stands between white space and ASCII punctuation, and the latter."""
-    import pyarrow
-    import pyarrow.compute
+    with needs("`vocab`", runtime_extra="parquet"):
+        import pyarrow
+        import pyarrow.compute
 
     alone = np.flatnonzero(np.frombuffer(text.translate(_IS_PUNCTUATION), bool))
     codes = np.frombuffer(text, np.uint8)

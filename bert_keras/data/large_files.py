@@ -67,8 +67,10 @@ def read_large(path: str, chosen: Selection) -> Columns | None:
     """Return the columns of a large file; `None` if it is small, odd or wrong."""
     if chosen.whole or not _is_large(path):
         return None
-    from pyarrow import ArrowException
-
+    try:
+        from pyarrow import ArrowException
+    except ImportError:  # as in bert_keras-runtime
+        return None
     try:
         if is_stored(path):
             return _of_parts(path, _parquet_parts(path, chosen))

@@ -14,7 +14,7 @@ from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import check_output_place, check_path, new_folder
 from bert_keras.files.filesystems import is_remote, put
 from bert_keras.files.json_file import json_text
-from bert_keras.files.parquet import is_parquet, write_rows
+from bert_keras.files.parquet import check_arrow, is_parquet, write_rows
 
 Write = Callable[[dict[str, Any]], None]
 _JSON, _CSV, _PARQUET = (".jsonl", ".ndjson", ".json"), (".csv",), (".parquet",)
@@ -39,6 +39,8 @@ def check_answer_file(path: str | None, inputs: dict[str, Any]) -> None:
         raise ConfigError(
             f"`--output` must be in a folder that exists; received {path}"
         )
+    if is_parquet(path):
+        check_arrow()
     check_output_place("output", path, inputs, around=True)
 
 

@@ -10,13 +10,19 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from bert_keras.errors import DataError, NoRowsError, reason_of
+from bert_keras.errors import DataError, NoRowsError, needs, reason_of
 from bert_keras.files.filesystems import is_remote, opened
 from bert_keras.files.json_file import read_json
 from bert_keras.files.lfs import check_no_pointer
 
 ENDING, ARROW = ".parquet", (".arrow", ".feather")
 _SAVED = "state.json"  # in a folder that `datasets` saved
+
+
+def check_arrow() -> None:
+    """Raise a ConfigError unless pyarrow is installed."""
+    with needs("a Parquet or Arrow file", runtime_extra="parquet"):
+        import pyarrow  # noqa: F401
 
 
 def is_parquet(path: str) -> bool:
@@ -49,6 +55,7 @@ def read_table(path: str) -> Any:
     Raises:
         DataError: the file is missing, broken or has no rows.
     """
+    check_arrow()
     from pyarrow import concat_tables
 
     if not is_parquet(path):
@@ -158,9 +165,8 @@ def write_rows(
     Raises:
         DataError: a column has values of types that have none in common.
     """
-    import pyarrow as arrow
-
     with _parquet(path, "written") as parquet:
+        import pyarrow as arrow
 
         def schema_of(rows: Sequence[Mapping[str, Any]]) -> Any:
             names = dict.fromkeys(name for row in rows for name in row)
@@ -190,6 +196,7 @@ def _stored(path: str) -> Iterator[Any]:
 def _parquet(path: str, done: str = "read") -> Iterator[Any]:
     """Yield pyarrow.parquet; turn its errors into errors of a user's file."""
     # Not at the top: most commands read no Parquet, and start faster without it.
+    check_arrow()
     from pyarrow import ArrowException, parquet
 
     try:

@@ -28,7 +28,7 @@ from bert_keras.answering.answering import (
     Spec,
 )
 from bert_keras.answering.backend import Backend
-from bert_keras.errors import CheckpointError, ConfigError, one_line
+from bert_keras.errors import CheckpointError, ConfigError, counted, one_line
 from bert_keras.exports.answers_file import check_answers, read_answers_file
 from bert_keras.exports.engine_files import ANSWER_FILES, FILES, OUR_NAMES
 from bert_keras.exports.saved_model_folder import ANSWERS
@@ -89,6 +89,11 @@ class AnswerSession:
         others = [name for name in facts["inputs"] if name not in names]
         names = [x if x in facts["inputs"] else others.pop(0) for x in names]
         self._inputs = [*zip(names, inputs, strict=True)]
+        if len(outputs) != len(facts["outputs"]):
+            raise ValueError(
+                f"it names {counted(len(facts['outputs']), 'outputs')}, and the graph "
+                f"of answers has {len(outputs)}"
+            )
         outputs = [
             spec._replace(name=name)
             for spec, name in zip(outputs, facts["outputs"], strict=True)
@@ -372,8 +377,13 @@ def load_engine_folder(
     else:
         reason = facts.get("reason") if isinstance(facts, dict) else None
         why = reason or "it was exported by an earlier version: export it again"
-        say(f"{place}: TensorFlow computes ids and answers: {one_line(why)}")
-        model = EngineModel(found, served_model.preprocessor_of(place, record), session)
+        why = f"{place}: TensorFlow computes ids and answers: {one_line(why)}"
+        try:
+            preprocessor = served_model.preprocessor_of(place, record)
+        except ConfigError as error:  # without TensorFlow
+            raise ConfigError(f"{why}; {error}") from None
+        say(why)
+        model = EngineModel(found, preprocessor, session)
     width = session.specs()[1][0].shape[-1]
     classes = getattr(found, "classes", None) or ()
     # By entailment there are as many outputs as a request has classes.
@@ -397,10 +407,13 @@ def _light_parts(
     folder: Path, engine: str, session: Session, task: Task, record: Mapping[str, Any]
 ) -> tuple[AnswerSession, TokenRows]:
     """Return what makes answers and ids without TensorFlow, from an export."""
+    path = folder / ANSWER_FILES[engine]
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file, which {ANSWERS} is about")
     try:
         given, facts = record["preprocessing"], record["answers"]
         if session.answers is None:
-            session = session_of(folder / ANSWER_FILES[engine], engine, threads=1)
+            session = session_of(path, engine, threads=1)
         answers = AnswerSession(session, facts, task)
         rows = TokenRows(TokenIds(folder), given["max_length"], given["truncation"])
     except (LookupError, TypeError, ValueError, AttributeError) as error:

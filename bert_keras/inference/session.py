@@ -218,7 +218,7 @@ def _threads() -> int:
 
 def check_installed(engine: str) -> Any:
     """Return the package of an engine; raise a ConfigError unless it is installed."""
-    with needs(f"the engine {engine}", extra="engines"):
+    with needs(f"the engine {engine}", extra="engines", runtime_extra="openvino"):
         return importlib.import_module(_PACKAGES[engine])
 
 

@@ -92,7 +92,18 @@ def load_embedder(
     given = {name: value for name, value in changes.items() if value is not None}
     kind = find_task(_TASK) if kind is None else kind
     if not isinstance(source, Predictor) and find_engine(source):
+        place = os.fspath(source)
         source = load_predictor(source, precision=precision)
+        if not isinstance(source.model.task, kind):
+            raise ConfigError(
+                f"{place}: must be an export of the task {kind.name}; received one of "
+                f"{source.model.task.name}"
+            )
+        if given or max_length:
+            fixed = ", ".join([*given, *(["max_length"] if max_length else [])])
+            raise ConfigError(
+                f"{place}: settings of an export are fixed; received {fixed}"
+            )
     if isinstance(source, Predictor):
         if given or max_length or not isinstance(source.model.task, kind):
             raise ConfigError(

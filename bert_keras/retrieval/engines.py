@@ -94,7 +94,7 @@ def with_centroids(packed: Any) -> Any:
 
 
 def _faiss() -> Any:
-    with needs("the engine faiss", extra="search"):
+    with needs("the engine faiss", extra="search", runtime_extra="search"):
         return importlib.import_module("faiss")
 
 

@@ -31,7 +31,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.table import stream_columns
 from bert_keras.errors import ConfigError, DataError, NoRowsError, counted, reason_of
 from bert_keras.files.atomic import check_output_place, new_folder
-from bert_keras.files.parquet import is_parquet
+from bert_keras.files.parquet import check_arrow, is_parquet
 from bert_keras.inference.predictor import Predictor
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.text_vector import TextVector
@@ -59,6 +59,7 @@ else:
     keras, tf, pooling = deferred("keras", "tensorflow", "bert_keras.model.pooling")
 
 ENDINGS = (".npz", ".parquet")
+_UNKNOWN_MEMORY = 8 << 30  # bytes, where the system does not tell them
 
 
 class TextTokens(NamedTuple):
@@ -200,7 +201,11 @@ class _Npz:
 
 def _most_bytes() -> int:
     """Return a third of the machine's memory: joining holds the arrays twice."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # such as Windows
+        memory = _UNKNOWN_MEMORY
+    return memory // 3
 
 
 class _Parquet:
@@ -209,6 +214,7 @@ class _Parquet:
     def __init__(self, model: str, folder: Path) -> None:
         self._path = folder / "whole"
         self._metadata = {MODEL_KEY: model} if model else None
+        check_arrow()
         self._arrow = importlib.import_module("pyarrow")
         self._parquet = importlib.import_module("pyarrow.parquet")
         self._writer: Any = None

@@ -16,7 +16,7 @@ import numpy as np
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError, DataError, first_of, reason_of
 from bert_keras.files.atomic import check_output_place, replaced_file
-from bert_keras.files.parquet import is_parquet
+from bert_keras.files.parquet import check_arrow, is_parquet
 from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor
 from bert_keras.retrieval import engines
@@ -231,6 +231,8 @@ class SearchIndex:
         with_prompt(asking, prompt or "query")  # raises before texts are computed
         stored = None
         if index is not None:
+            if is_parquet(os.fspath(index)):
+                check_arrow()
             stored = _read_index(Path(index), reader, texts, dtype)
         held = (dtype or "float32") if stored is None else stored.packed.dtype
         if rescore is not None and held != "binary":

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_keras.lazy_names import quiet_imports, tensorflow_needed
+from bert_keras.lazy_names import quiet_imports, requirements
 from bert_keras.runs.progress import is_watched
 
 
@@ -28,7 +28,7 @@ def load_tensorflow() -> None:
     if watched:
         print("loading TensorFlow …", end="\r", file=sys.stderr, flush=True)
     try:
-        with staying(), quiet_imports(), tensorflow_needed():
+        with staying(), quiet_imports(), requirements():
             import tensorflow_text  # noqa: F401
     finally:
         if watched:

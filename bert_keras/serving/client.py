@@ -691,7 +691,7 @@ def _types(types: str | Sequence[str] | None) -> Any:
 
 
 def _httpx() -> Any:
-    with needs("a client", extra="client"):
+    with needs("a client", extra="client", runtime_extra="client"):
         import httpx
     return httpx
 

@@ -15,7 +15,7 @@ import base64
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from starlette.requests import Request
@@ -33,7 +33,11 @@ from bert_keras.serving.tensors import parse_json
 from bert_keras.serving.version import Version
 from bert_keras.settings import VECTOR_OUTPUTS
 from bert_keras.tasks.answer_rows import plain_values
+from bert_keras.text.token_ids import TokenIds, Tokens
 from bert_keras.version import __version__
+
+if TYPE_CHECKING:
+    from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _EMBEDS = ("embedding",)
 _VECTORS, _WEIGHTS = VECTOR_OUTPUTS["dense"], VECTOR_OUTPUTS["sparse"]  # outputs
@@ -593,19 +597,27 @@ def _checked(
     return found
 
 
-def _tokens(tokenizer: Any, texts: list[bytes], special: bool) -> list[Any]:
+def _tokens(
+    tokenizer: WordPieceTokenizer | TokenIds, texts: list[bytes], special: bool
+) -> list[Any]:
     """Return the tokens of each text, with their places in characters."""
-    parts = tokenizer.tokenize_with_offsets(texts, unit="characters")
-    cls, sep = (
-        _token(number, tokenizer.id_to_token(number), None, None)
-        for number in (tokenizer.cls_id, tokenizer.sep_id)
-    )
+    given = [text.decode("utf-8", "replace") for text in texts]
+    if isinstance(tokenizer, TokenIds):
+        found = tokenizer(given, with_places=True)
+    else:
+        parts = tokenizer.tokenize_with_offsets(texts, unit="characters")
+        cells = zip(*(part.to_list() for part in parts), strict=True)
+        found = [
+            Tokens(ids, [*zip(starts, ends, strict=True)])
+            for ids, starts, ends in cells
+        ]
+    cls = _token(tokenizer.cls_id, "[CLS]", None, None)
+    sep = _token(tokenizer.sep_id, "[SEP]", None, None)
     rows = []
-    for text, *found in zip(texts, *(part.to_list() for part in parts), strict=True):
-        written = text.decode("utf-8", "replace")
+    for text, (ids, places) in zip(given, found, strict=True):
         row = [
-            _token(number, written[start:stop], start, stop)
-            for number, start, stop in zip(*found, strict=True)
+            _token(number, text[start:stop], start, stop)
+            for number, (start, stop) in zip(ids, places, strict=True)
         ]
         rows.append([cls, *row, sep] if special else row)
     return rows

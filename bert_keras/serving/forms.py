@@ -26,13 +26,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.checkpoints import resolve
+from bert_keras.config import KEY
 from bert_keras.data.columns import Columns
-from bert_keras.errors import BertKerasError, DataError, one_line
-from bert_keras.exports.saved_model_folder import ANSWERS, find_saved_model
+from bert_keras.errors import BertKerasError, ConfigError, DataError, needs, one_line
+from bert_keras.exports.saved_model_folder import ANSWERS, EXTRA, find_saved_model
 from bert_keras.files.json_file import read_json
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.inference.session import check_installed, find_engine
 from bert_keras.runs.environment import processor_features
+from bert_keras.runs.notes import collected, say_once
 from bert_keras.runs.progress import report
 from bert_keras.serving.client import AsyncClient
 from bert_keras.settings import MAX_DROP, check_number, check_whole_number
@@ -118,12 +120,22 @@ def bench(
         seconds: that each speed is measured, at least.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ConfigError: an argument is out of range, or an export is of another task.
     """
     check_whole_number("clients", clients, least=1)
     check_number("max_drop", max_drop, least=0, most=1e9)
     check_number("seconds", seconds, least=0, most=3600)
     forms = [_form_of(path) for path in dict.fromkeys((model, *exports))]
+    task = _task_at(forms[0])
+    for form in forms[1:]:
+        other = _task_at(form)
+        if task and other and other != task:
+            raise ConfigError(
+                f"`exports` must be of the task {task}, as {model}; received "
+                f"{form.path}, which is of {other}"
+            )
+    with needs("`bench`", extra="client", runtime_extra="client"):
+        import httpx  # noqa: F401
     if forms == [Form(FOLDER, path=model)]:
         forms += MADE
     rows, found = [], []
@@ -154,6 +166,24 @@ def _form_of(path: str) -> Form:
     record = read_json(Path(path) / ANSWERS)
     is_int8 = isinstance(record, dict) and record.get("precision") == "int8"
     return Form(kind, is_int8, path)
+
+
+def _task_at(form: Form) -> str | None:
+    """Return the task that the files of a form name; `None` if they do not."""
+    place = find_saved_model(form.path or "") or Path(form.path or "")
+    if form.kind == FOLDER:
+        record = _record(place / "config.json").get(KEY)
+    elif form.kind == "saved_model":
+        record = _record(place / EXTRA / ANSWERS)
+    else:
+        record = _record(place / ANSWERS)
+    task = record.get("task") if isinstance(record, dict) else None
+    return task if isinstance(task, str) else None
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, empty if there is no file."""
+    return read_json(path) if path.is_file() else {}
 
 
 def _made(model: str, form: Form, data: str | None, place: Path) -> str:
@@ -307,7 +337,12 @@ def _served(
             if not _is_ready(url, process):
                 errors.seek(0)
                 raise BertKerasError(_last_line(errors.read()) or "serve: no answer")
-            rate = asyncio.run(_rate(url, items, clients, seconds))
+            with collected(shown=False) as notes:
+                rate = asyncio.run(_rate(url, items, clients, seconds))
+            if any("truncated" in note for note in notes):
+                say_once(
+                    "some texts are truncated: the model does not read all of them"
+                )
             memory = _resident_mb(process.pid)
         finally:
             process.terminate()

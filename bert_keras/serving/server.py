@@ -9,15 +9,15 @@ import importlib.util
 import ipaddress
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from bert_keras.errors import BertKerasError, ConfigError, reason_of
+from bert_keras.errors import BertKerasError, ConfigError, install_line, reason_of
 from bert_keras.runs.notes import say
 from bert_keras.serving.config import ServeConfig
 
-_INSTALL = "pip install 'bert_keras[serving]'"
 _HTTP_PACKAGES = ("starlette", "uvicorn", "httptools", "prometheus_client")
 _GRPC_PACKAGES = ("grpc", "tensorflow_serving")
 _GRPC_PORT = 8500
@@ -75,7 +75,9 @@ class Server:
         config: ServeConfig | None = None,
         is_quiet: bool = False,
     ) -> None:
-        _check_packages(_HTTP_PACKAGES)
+        _check_packages(
+            _HTTP_PACKAGES, install_line("serving", runtime_extra="serving")
+        )
         from bert_keras.inference.session import answers_alone
         from bert_keras.serving.logs import log_to_stderr
         from bert_keras.serving.metrics import Metrics
@@ -119,7 +121,7 @@ class Server:
         elif self._is_light and not self._config.no_grpc:
             lines.append("gRPC is off, as it brings TensorFlow: --grpc-port starts it")
         elif not self._config.no_grpc:
-            lines.append(f"gRPC is off: it needs packages: {_INSTALL}")
+            lines.append(f"gRPC is off: it needs packages: {install_line('serving')}")
         if not self._is_local and not self._service.asks_for_key:
             lines.append(
                 "other machines can reach this server, and no key is required: see "
@@ -281,7 +283,8 @@ def _listening(host: str, port: int) -> socket.socket:
             f"{reason_of(error)}"
         ) from None
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform != "win32":  # where it would share a port that is taken
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
@@ -301,12 +304,12 @@ def _with_grpc(config: ServeConfig, *, only_asked: bool = False) -> bool:
     if config.no_grpc:
         return False
     if config.grpc_port is not None:
-        _check_packages(_GRPC_PACKAGES)
+        _check_packages(_GRPC_PACKAGES, install_line("serving"))
         return True
     return not only_asked and all(map(importlib.util.find_spec, _GRPC_PACKAGES))
 
 
-def _check_packages(names: Sequence[str]) -> None:
+def _check_packages(names: Sequence[str], install: str) -> None:
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
-        raise BertKerasError(f"serving needs {', '.join(missing)}: {_INSTALL}")
+        raise BertKerasError(f"serving needs {', '.join(missing)}: {install}")

@@ -10,8 +10,8 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.errors import ConfigError, nearest, received, shown
-from bert_keras.lazy_names import quiet_imports
+from bert_keras.errors import BertKerasError, ConfigError, nearest, received, shown
+from bert_keras.lazy_names import quiet_imports, requirements
 from bert_keras.settings import check_type, options_of
 from bert_keras.tasks.catalog import TASKS
 
@@ -41,8 +41,10 @@ def find_task(name: str) -> type[Task]:
     place = TASKS[name].place if name in TASKS else name
     module, _, attribute = place.partition(":")
     try:
-        with quiet_imports():
+        with quiet_imports(), requirements():
             found = getattr(importlib.import_module(module), attribute)
+    except BertKerasError:
+        raise
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(f"`task` {name!r} cannot be imported: {error}") from None
     from bert_keras.tasks.base import Task

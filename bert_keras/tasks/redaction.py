@@ -49,9 +49,10 @@ class Redaction:
         self._tokenizer = tokenizer
         kinds = [kind for _, kind in parse_classes(classes)]
         known = sorted({*kinds} - {""})
-        chosen = known if types is None else types
-        if isinstance(chosen, str):
-            chosen = [each.strip() for each in chosen.split(",")]
+        given = [types] if isinstance(types, str) else types
+        chosen = known
+        if given is not None:
+            chosen = [x.strip() for each in given for x in str(each).split(",")]
         wrong = next((each for each in chosen if each not in known), None)
         if wrong is not None or not chosen:
             raise ConfigError(

@@ -1,6 +1,6 @@
 """Ids of texts by the `tokenizers` library, where there is no graph: `TokenIds`.
 
-An export checks that they are the graph's, see `models.answers_graph`.
+An export checks that they are the graph's, see `inference.engine_conversion`.
 """
 
 from __future__ import annotations

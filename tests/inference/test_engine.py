@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from bert_keras.exports import engine_files
 from bert_keras.exports.engine_files import NAMES
 from bert_keras.exports.saved_model_folder import ANSWERS
 from bert_keras.inference import engine_export
-from bert_keras.inference.engine import EngineModel
+from bert_keras.inference.engine import EngineModel, _light_parts
 from bert_keras.inference.engine_export import _MEANINGS, export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.session import Session, find_engine
@@ -63,6 +63,19 @@ def no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name)
 
     monkeypatch.setattr(engine_files.importlib, "import_module", absent)
+
+
+def test_answers_of_another_graph_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "answers.onnx").touch()
+    session = Session()
+    session.specs = lambda: ([], [])  # type: ignore[method-assign]
+    session.answers = [Spec(name, (None,), np.dtype("int32")) for name in ("a", "b")]
+    record = {"preprocessing": {}, "answers": {"inputs": [], "outputs": ["label"]}}
+    refused(
+        lambda: _light_parts(tmp_path, "onnx", session, cast(Any, None), record),
+        *("`answers` or `preprocessing` is broken: it names 1 output, and", "has 2"),
+    )
 
 
 def test_a_session_gets_padded_ids_of_texts_of_one_length(spam_model: Any) -> None:

@@ -7,7 +7,8 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,18 +17,38 @@ from conftest import ROWS, files_of, refused
 from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.data.table import as_columns
 from bert_keras.files.atomic import check_replaceable
-from bert_keras.inference.predictor import load_predictor
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.retrieval import embedder
 from bert_keras.retrieval.embedder import embed, load_embedder
 from bert_keras.tasks.base import changed
+from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.evaluation import evaluate
 
 TEXTS = [text for text, _ in ROWS[:3]] + ["é 日本 🎉", ""]
+
+
+def test_an_export_of_another_task_or_with_settings_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def answering(*, freeze: bool) -> None: ...
+
+    for task in (Classification(("a", "b")), Embedding()):
+        loaded = Predictor(cast(Any, SimpleNamespace(task=task, answering=answering)))
+        monkeypatch.setattr(embedder, "find_engine", lambda path: "onnx")
+        monkeypatch.setattr(embedder, "load_predictor", lambda *a, _=loaded, **b: _)
+        message = refused(lambda: load_embedder("export", layers=[1], max_length=9))
+        assert message == (
+            "export: settings of an export are fixed; received layers, max_length"
+            if task.name == "embedding"
+            else "export: must be an export of the task embedding; received one of "
+            "classification"
+        )
 
 
 @pytest.fixture(scope="module")

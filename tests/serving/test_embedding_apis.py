@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import refused
+from conftest import VOCABULARY, refused
 
 pytest.importorskip("starlette")
 
@@ -28,6 +28,9 @@ from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.long_texts import most_tokens
 from bert_keras.tasks.reranking import Reranking
+from bert_keras.text.token_ids import TokenIds
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.text.tokenizer_files import write_tokenizer_json
 from serving.conftest import Client
 
 TEXTS = ["free cash prize", "lunch at six", "a", "cash"]
@@ -269,6 +272,16 @@ def test_tei_tokens_and_facts(ask: Any, served: Any) -> None:
     assert client.get("/info")[1]["models"] == [*TASKS, "found"]
     assert client.get("/info?model=x")[0] == 404
     ask("/tokenize", status=413, inputs=["a"] * 21, model="vectors")
+
+
+def test_tokens_of_an_engine_folder(tmp_path: Path) -> None:
+    """They are those of the graph."""
+    tokenizer = WordPieceTokenizer(VOCABULARY, lowercase=True)
+    write_tokenizer_json(tmp_path, tokenizer.get_config(), max_length=24)
+    texts = ["Free cash, 💰 é lunch".encode(), b"", b"a \xed\xa0\x80 cash", b"cash"]
+    for special in (True, False):
+        in_graph = embedding_apis._tokens(tokenizer, texts, special)
+        assert embedding_apis._tokens(TokenIds(tmp_path), texts, special) == in_graph
 
 
 def test_clients_embed_rank_and_search(served: Any, vectors: np.ndarray) -> None:

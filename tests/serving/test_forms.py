@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import refused
 
 from bert_keras.cli.main import main
+from bert_keras.exports.engine_files import FILES
+from bert_keras.runs.notes import say
 from bert_keras.serving import forms as module
 from bert_keras.serving.forms import FOLDER, MADE, Form
 
@@ -32,6 +35,48 @@ def test_texts_that_do_not_exist_are_refused_before_forms_are_made(
 ) -> None:
     assert main(["bench", str(encoder_folder), "--data", "no.csv"]) == 2
     assert capsys.readouterr().err == "bert-keras: no.csv: no such file\n"
+
+
+@pytest.mark.parametrize("engine", ["onnx", "openvino"])
+def test_an_export_of_another_task_is_refused(engine: str, tmp_path: Path) -> None:
+    model, other = tmp_path / "model", tmp_path / "other"
+    model.mkdir()
+    entry = {"bert_keras": {"task": "classification"}}
+    (model / "config.json").write_text(json.dumps(entry))
+    file = other / FILES[engine]
+    file.parent.mkdir(parents=True)
+    file.touch()
+    (other / "answers.json").write_text('{"task": "regression"}')
+    message = refused(lambda: module.bench(str(model), [str(other)]))
+    assert message == (
+        f"`exports` must be of the task classification, as {model}; received {other}, "
+        "which is of regression"
+    )
+
+
+def test_truncated_texts_are_told_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def rate(*given: Any) -> float:
+        say("1 of 1 texts are truncated: 3 tokens are not read by http://127.0.0.1")
+        return 2.0
+
+    class Process:
+        pid = 0
+
+        def __init__(self, *words: Any, **given: Any) -> None: ...
+        def terminate(self) -> None: ...
+        def wait(self) -> None: ...
+
+    monkeypatch.setattr(module, "_rate", rate)
+    monkeypatch.setattr(module, "_is_ready", lambda *given: True)
+    monkeypatch.setattr(module.subprocess, "Popen", Process)
+    for path in ("a", "b"):
+        found = module._served(path, {"items": ["a"], "roles": 1}, 1, 0.0)
+        assert found["served_texts_per_second"] == 2
+    assert capsys.readouterr().err == (
+        "some texts are truncated: the model does not read all of them\n"
+    )
 
 
 @pytest.fixture

@@ -154,6 +154,13 @@ def test_a_word_that_is_not_read_is_refused(
         )
 
 
+def test_types_may_be_separated_by_commas(tokenizer: WordPieceTokenizer) -> None:
+    given = ("x,y", ["x, y"], ["x", "y"])
+    for types in given:
+        redaction = Redaction(("O", "B-x", "B-y", "B-z"), tokenizer, types)
+        assert redaction._types == {"x", "y"}
+
+
 def test_misuse_is_refused(predictor: Predictor, spam_model: Any) -> None:
     refused(lambda: predictor.redact(["a"], types="deals"), "deal, time", "'deals'")
     refused(lambda: predictor.redact(["a"], types=[]), "deal, time; received none")

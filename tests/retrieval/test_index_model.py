@@ -219,7 +219,7 @@ def test_query_encoders_of_other_spaces_are_refused(
         ({"distill_weight": 0.9}, {}, ("`distill_weight` has no effect", "0.9")),
         ({"temperature": 3.0}, {}, ("`temperature` has no effect", "3")),
         ({}, {"scale": 3.0}, ("`scale`", "`objective` ranking or similarity")),
-        ({}, {"kind": "tokens"}, ("the column of `text_pair` is missing",)),
+        ({}, {"kind": "tokens"}, ("vectors of `kind` tokens learn pairs",)),
         ({}, {"objective": "ranking"}, ("the column of `text_pair` is missing",)),
         ({}, {"truncate_dim": 4}, ("`truncate_dim` must be 0", "received 4")),
     ],

@@ -179,6 +179,8 @@ class EmbeddingCodec(HeadCodec):
                 skip_words=task.skip_words,
                 query_expansion=task.query_expansion,
                 attend_expansion=task.attend_expansion,
+                vocabulary=preprocessor.tokenizer.vocabulary,
+                marks=[x.content for x in preprocessor.tokenizer.added_tokens],
                 **{name: getattr(task, name) for name in OWN_LENGTHS},
             )
 

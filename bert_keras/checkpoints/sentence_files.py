@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,7 @@ _DENSE_NAMES = {
 }
 _MODEL_TYPES = {"sparse": SPARSE, "tokens": LATE_INTERACTION}
 _MEASURES = {"sparse": "dot", "tokens": "maxsim"}
+_OWN = {"Dense": "pylate.models.Dense"}  # the places of PyLate's modules
 _BASE = {  # the places of the modules of all kinds of models, since version 6
     "Transformer": "sentence_transformers.base.modules.transformer",
     DENSE: "sentence_transformers.base.modules.dense",
@@ -294,7 +295,9 @@ def _token_vectors(folder: Path) -> dict[str, Any]:
         found["normalize"], words = True, settings.get("skiplist_words")
         words = list(string.punctuation) if words is None else words
         held = {n: settings.get(n) for n in OWN_LENGTHS}
-        lengths |= {name: each for name, each in held.items() if each is not None}
+        # PyLate has both lengths; one that is the longest text's says nothing.
+        none = (None, _longest(folder).get("max_length"))
+        lengths |= {name: each for name, each in held.items() if each not in none}
         expansion = settings.get("query_expansion")
         if "query_expansion" not in settings and (
             settings.get("do_query_expansion") is not False
@@ -302,13 +305,15 @@ def _token_vectors(folder: Path) -> dict[str, Any]:
             expansion = {
                 "strategy": "fixed",
                 "attend": bool(settings.get("attend_to_expansion_tokens")),
-                "length": lengths.get("query_length") or 32,
+                "length": held["query_length"] or 32,
             }
         prefixes = {
             name: settings.get(f"{name}_prefix") or "" for name in ("query", "document")
         }
         texts = prompts.get("prompts", {})
-        texts |= {n: p + texts.get(n, "").removeprefix(p) for n, p in prefixes.items()}
+        for name, each in prefixes.items():
+            if each:
+                texts[name] = each + texts.get(name, "").removeprefix(each)
         prompts |= {"prompts": texts} if any(texts.values()) else {}
         found["marks"] = [each for each in prefixes.values() if each]
     elif expansion and chain.mask is None:
@@ -435,16 +440,44 @@ def write_sentence_files(
     attend_expansion: bool = False,
     head: int = 0,
     measure: str | None = None,
+    vocabulary: Collection[str] = (),
+    marks: Collection[str] = (),
 ) -> None:
     """Write the files next to an encoder, so that sentence-transformers can open it.
 
     The arguments are what `read_sentence_files` returns, and `measure`, by which
     vectors are compared: by default the dot product of sparse ones, MaxSim of tokens,
     else cosine. A prompt `passage` or `corpus` is written as `document`, too: since
-    version 5, they read no other.
+    version 5, they read no other. Vectors of tokens are written in PyLate's form, which
+    both read, if it has these settings, the `vocabulary` has the words that are left
+    out, and the prompts are among the `marks`, tokens that are found in any text.
     """
     if head:
         dense = [*dense, _head_layer(head)]
+    for_pylate = None
+    if (
+        kind == "tokens"
+        and {*skip_words} <= {*vocabulary}
+        and {text.strip() for text in (prompts or {}).values()} <= {"", *marks}
+        and normalize
+        and dense
+        and not default_prompt
+    ):
+        for_pylate = _pylate_settings(
+            prompts or {},
+            skip_words=skip_words,
+            query_length=query_length or max_length,
+            document_length=document_length or max_length,
+            query_expansion=query_expansion,
+            attend_expansion=attend_expansion,
+        )
+    if for_pylate is not None:
+        lengths = {"max_seq_length": max_length, "do_lower_case": False}
+        _write(folder / SETTINGS, lengths)
+        _write(folder / MODEL_SETTINGS, for_pylate)
+        _write(folder / MODULES, _entries(["Transformer", *[DENSE] * len(dense)], _OWN))
+        _write_dense_configs(folder, dense, hidden_size)
+        return
     _write(
         folder / MODULES, _modules(kind, dense, normalize=normalize, head=bool(head))
     )
@@ -509,15 +542,66 @@ def _modules(
     elif kind == "tokens":
         kinds = ["Transformer", *[DENSE] * len(dense), MASK, *normal]
         module, base = "sentence_transformers.multi_vector_encoder.modules", _BASE
+    return _entries(kinds, base, module)
+
+
+def _entries(
+    kinds: Sequence[str],
+    places: Mapping[str, str],
+    other: str = "sentence_transformers.models",
+) -> list[dict[str, Any]]:
+    """Return the entries of `modules.json` by the places of the kinds' classes."""
     return [
         {
             "idx": index,
             "name": str(index),
             "path": f"{index}_{name}" if index else "",
-            "type": f"{base.get(name, module)}.{name}",
+            "type": f"{places.get(name, other)}.{name}",
         }
         for index, name in enumerate(kinds)
     ]
+
+
+def _pylate_settings(
+    prompts: Mapping[str, str],
+    *,
+    skip_words: Sequence[str],
+    query_length: int,
+    document_length: int,
+    query_expansion: int,
+    attend_expansion: bool,
+) -> dict[str, Any] | None:
+    """Return PyLate's settings of a model; `None` if PyLate would read it otherwise.
+
+    It expands queries to their whole length, and has no other prompts.
+    """
+    marks = {name: text.strip() for name, text in prompts.items() if text.strip()}
+    names = marks.keys() <= {"query", "document"}
+    if not names or query_expansion not in (0, query_length):
+        return None
+    return {
+        "model_type": PYLATE,
+        "prompts": dict(prompts),
+        "default_prompt_name": None,
+        "similarity_fn_name": "MaxSim",
+        "query_prefix": marks.get("query", ""),
+        "document_prefix": marks.get("document", ""),
+        "query_length": query_length,
+        "document_length": document_length,
+        "do_query_expansion": bool(query_expansion),
+        "attend_to_expansion_tokens": attend_expansion,
+        "skiplist_words": [*skip_words],
+    }
+
+
+def _write_dense_configs(
+    folder: Path, dense: Sequence[Mapping[str, Any]], width: int
+) -> None:
+    """Write the settings of PyLate's layers, which are all on tokens."""
+    for number, layer in enumerate(dense, start=1):
+        found = _dense_config({**layer, "on_tokens": False}, width)
+        _write(folder / f"{number}_{DENSE}" / CONFIG, found)
+        width = layer["units"]
 
 
 def _pooling_config(

@@ -132,7 +132,8 @@ def _recorded_task(record: Mapping[str, Any]) -> dict[str, str]:
     if task in VARIANTS:
         weight = settings.get("hybrid_weight", HYBRID_WEIGHT.default)
         is_hybrid = settings.get("hybrid", HYBRID.default)
-        facts["ranking"] = f"hybrid, weight {weight:g}" if is_hybrid else "dense"
+        kind = settings.get("kind", "dense")
+        facts["ranking"] = f"hybrid, weight {weight:g}" if is_hybrid else kind
         facts["ranking"] += ", reranked" if task == RERANKED else ""
     return facts
 

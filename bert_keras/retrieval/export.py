@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor
@@ -18,8 +18,13 @@ from bert_keras.runs.notes import say
 from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import check_whole_number
-from bert_keras.tasks.protocols import check_dense, check_scores_pairs
-from bert_keras.tasks.searching import Documents, RerankedSearch, SearchingEmbedding
+from bert_keras.tasks.protocols import check_scores_pairs
+from bert_keras.tasks.searching import (
+    Documents,
+    RerankedSearch,
+    SearchingEmbedding,
+    TokenDocuments,
+)
 
 
 def export_search(
@@ -37,8 +42,9 @@ def export_search(
 
     `serving_default` takes queries, `text`, string [B], and returns the nearest texts
     of the index: `ids` (line numbers, if the index has no names) and `texts`, string
-    [B, K], and `scores`, their cosines, float32 [B, K]. Queries get the model's prompt
-    `query`, if it has one. Bits are rescored if the index holds int8 vectors.
+    [B, K], and `scores`, their cosines or, of vectors of tokens, MaxSim, float32
+    [B, K]. Queries get the model's prompt `query`, if it has one. Bits are rescored if
+    the index holds int8 vectors.
 
     Args:
         model: a model of the task `embedding`.
@@ -52,8 +58,10 @@ def export_search(
             ranks.
 
     Raises:
-        ConfigError: a model has another task, or there are too few candidates.
-        DataError: the index has no texts, or is of another model.
+        ConfigError: a model has another task or sparse vectors, or there are too few
+            candidates.
+        DataError: the index has no texts, or is of another model, or a text has no
+            vectors of tokens.
     """
     check_whole_number("top", top, least=1)
     task: Any = model.task
@@ -61,7 +69,11 @@ def export_search(
         raise ConfigError(
             f"`index` needs a model of the task embedding; received {task.name}"
         )
-    check_dense(task, "an export that searches")
+    if task.is_sparse:
+        raise ConfigError(
+            "`index` needs vectors of `kind` dense or tokens to be exported; received "
+            f"{task.kind}"
+        )
     check_hybrid(hybrid, hybrid_weight)
     if rerank is not None:
         check_scores_pairs(rerank.task)
@@ -97,9 +109,21 @@ def _documents(
     equal = EqualTexts(texts)
     if equal:  # the vectors of some indexes differ by rounding
         packed = packed.take(equal.first[equal.places])
-    given: dict[str, Any] = {"offset": None, "step": None}
+    shared: dict[str, Any] = {"top": min(found, len(texts))}
+    shared["words"] = BM25(texts) if hybrid else None
+    if packed.kind == "tokens":
+        lost = [text for text, n in zip(texts, packed.counts, strict=True) if not n]
+        if lost:
+            raise DataError(
+                f"contains a text without vectors, {shown(lost[0])}, which an export "
+                "cannot leave out",
+                path=index,
+            )
+        given = {"ends": packed.ends, "step": packed.step}
+        return TokenDocuments(texts, ids, packed.values, **given, **shared)
+    given = {"offset": None, "step": None}
     if packed.ranges is not None:
-        given["step"], given["offset"] = packed.step, packed.offset
+        given = {"offset": packed.offset, "step": packed.step}
     values = packed.values
     return Documents(
         texts,
@@ -108,6 +132,5 @@ def _documents(
         **given,
         rescoring=packed.rescoring,
         width=packed.width,
-        top=min(found, len(texts)),
-        words=BM25(texts) if hybrid else None,
+        **shared,
     )

@@ -204,8 +204,8 @@ class SearchIndex:
         Raises:
             ConfigError: an argument is out of range, or `rescore` needs int8 vectors,
                 which the index lacks.
-            DataError: `index` is a file but not an index, or is Parquet of other texts
-                or another model.
+            DataError: `index` is a file but not an index, or of another `kind` of
+                vectors, or is Parquet of other texts or another model.
         """
         engines.check_engine(engine)
         check_hybrid(hybrid, hybrid_weight)
@@ -614,7 +614,8 @@ def _read_index(
     """Return the index if it matches these texts, this model and the type.
 
     Raises:
-        DataError: the file is not an index (it is kept), or cannot be written.
+        DataError: the file is not an index, or one that is not replaced, such as of
+            vectors of another `kind`; or it cannot be written.
     """
     check_index(path, may_be_new=True)
     if not path.exists():
@@ -622,7 +623,14 @@ def _read_index(
             check_output(path)
         return None
     stored = read_vectors(path)
-    reason = "other texts or another model"
+    task: Any = predictor.model.task
+    if stored.packed.kind != task.kind:
+        raise DataError(
+            f"contains vectors of `kind` {stored.packed.kind}, where the model has "
+            f"{task.kind}: name another index",
+            path=path,
+        )
+    reason = "other texts"
     if stored.is_of(texts):
         reason = mismatch(stored, predictor, texts, path)
         if not reason:
@@ -631,9 +639,8 @@ def _read_index(
             reason = f"dtype {stored.packed.dtype}"
     # One that `search` did not write, or that other programs read, is not replaced,
     # nor is a larger model's by a student's.
-    is_student = bool(getattr(predictor.model.task, "aligned_to", ""))
-    is_own = not is_student or stored.model == model_hash(predictor)
+    is_own = not task.aligned_to or stored.model == model_hash(predictor)
     if not stored.texts or is_parquet(str(path)) or not is_own:
-        raise DataError(f"are the vectors of {reason}: name another index", path=path)
-    say(f"{path}: belongs to {reason}: rebuilt")
+        raise DataError(f"contains vectors of {reason}: name another index", path=path)
+    say(f"{path}: contained vectors of {reason}: rebuilt")
     return None

@@ -80,6 +80,11 @@ class TokenVectors:
         return "int8" if self.values.dtype == np.int8 else "float32"
 
     @property
+    def step(self) -> float | None:
+        """What a step of int8 is worth; `None` for float32."""
+        return 1 / _STEPS if self.dtype == "int8" else None
+
+    @property
     def label(self) -> str:
         """The name of rankings by these vectors."""
         return self.kind if self.dtype == "float32" else f"{self.kind} {self.dtype}"
@@ -88,6 +93,11 @@ class TokenVectors:
     def starts(self) -> np.ndarray:
         """The start of each text in `values`, int64 [N]."""
         return np.append(0, self.ends[:-1])[: len(self)]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """The number of vectors of each text, int64 [N]."""
+        return self.ends - self.starts
 
     def of_text(self, row: int) -> np.ndarray:
         """Return the vectors of a text, float32 [T, D]."""
@@ -110,7 +120,7 @@ class TokenVectors:
     def take(self, rows: Any) -> TokenVectors:
         """Return the vectors of some texts, without centroids."""
         rows = np.arange(len(self))[rows]
-        starts, counts = self.starts[rows], (self.ends - self.starts)[rows]
+        starts, counts = self.starts[rows], self.counts[rows]
         ends = np.cumsum(counts)
         # The place of each vector that is taken in `values`.
         chosen = np.repeat(starts - ends + counts, counts) + np.arange(counts.sum())

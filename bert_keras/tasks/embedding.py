@@ -179,6 +179,8 @@ class EmbeddingCodec(HeadCodec):
                 skip_words=task.skip_words,
                 query_expansion=task.query_expansion,
                 attend_expansion=task.attend_expansion,
+                vocabulary=preprocessor.tokenizer.vocabulary,
+                marks=[x.content for x in preprocessor.tokenizer.added_tokens],
                 **{name: getattr(task, name) for name in OWN_LENGTHS},
             )
 
@@ -332,7 +334,13 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         """
         objective = "similarity" if "label" in columns else "ranking"
         kind = settings.get("kind", "dense")
-        if "text_pair" not in columns and kind == "dense":
+        if "text_pair" not in columns:
+            if kind != "dense":
+                columns.require(
+                    "text_pair",
+                    reason=f"vectors of `kind` {kind} learn pairs: only a student of a "
+                    "teacher with dense vectors learns from single texts",
+                )
             objective = VECTORS
         found: dict[str, Any] = {"objective": objective}
         if kind != "dense":

@@ -22,7 +22,8 @@ from bert_keras.tasks.protocols import pair_answers, role_signatures, string_par
 from bert_keras.tasks.reranking import non_empty_queries, refuse_empty_queries
 from bert_keras.text.preprocessor import Preprocessor
 
-_AT_ONCE = 8192  # documents compared at once, in addition to the best ones
+# Documents compared at once, in addition to the best ones, or their tokens.
+_AT_ONCE = 8192
 _LOWEST = -2.0  # below any cosine
 _OTHERS = r"[^\pL\pN_]+"  # than the letters and digits of words, in RE2
 _RESCORED = 4  # times as many candidates as answers are compared again
@@ -57,7 +58,7 @@ class SearchingEmbedding(Embedding):
 
     @property
     def answers_ids(self) -> bool:
-        return not self.hybrid and not self.reads_windows
+        return not (self.hybrid or self.reads_windows or self.kind == "tokens")
 
     @property
     def holds(self) -> tuple[Any, ...]:
@@ -67,11 +68,13 @@ class SearchingEmbedding(Embedding):
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `ids` and `texts`, string [B, K], and their `scores`, best first.
 
-        The scores are cosines, or of a hybrid search sums of reciprocal ranks, float32
-        [B, K].
+        The scores are cosines, or MaxSim of vectors of tokens, or of a hybrid search
+        sums of reciprocal ranks, float32 [B, K].
         """
         documents: Any = self.documents
-        vectors = unit_vectors(super().answer(outputs, batch)["embedding"])
+        vectors = super().answer(outputs, batch)[self.vector_output]
+        if self.is_dense:
+            vectors = unit_vectors(vectors)
         if self.hybrid:
             return documents.fused(vectors, batch["queries"], self.hybrid_weight)
         return documents.answers(*documents.nearest(vectors, documents.top))
@@ -193,7 +196,7 @@ class Documents(tf.Module):
         Equal texts count as one in each ranking, so that all have the same score.
 
         Args:
-            vectors: of the queries, of length 1, float32 [B, D].
+            vectors: of the queries, as for `nearest`.
             queries: string [B].
             weight: of the ranking by words.
         """
@@ -208,7 +211,12 @@ class Documents(tf.Module):
         return self.answers(rows, tf.cast(scores, tf.float32))
 
     def nearest(self, queries: Any, top: int) -> tuple[Any, Any]:
-        """Return rows, int32 [B, top], and cosines; ties go to the earlier row."""
+        """Return rows, int32 [B, top], and cosines; ties go to the earlier row.
+
+        Args:
+            queries: their vectors, of length 1, float32 [B, D].
+            top: at most N.
+        """
         if self.values.dtype != tf.uint8:
             return self._best(queries, top, self._cosines)
         bits = _bits(queries, int(self.values.shape[1]))
@@ -254,6 +262,78 @@ class Documents(tf.Module):
             lambda start, *_: start < self.count, part, (0, *none)
         )
         return tf.ensure_shape(rows, [None, top]), tf.ensure_shape(scores, [None, top])
+
+
+class TokenDocuments(Documents):
+    """N documents with the vectors of their M tokens, see `TokenVectors`.
+
+    Args:
+        texts, ids: as in `Documents`.
+        values: float32 [M, D]; or int8, of which `step` is worth 1.
+        ends: the end of each document in `values`, int64 [N]; each has a vector.
+        step: `None` for float32.
+        top, words: as in `Documents`.
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        ids: Sequence[str],
+        values: np.ndarray,
+        ends: np.ndarray,
+        *,
+        step: float | None,
+        top: int,
+        words: BM25 | None = None,
+    ) -> None:
+        settings: dict[str, Any] = {"width": values.shape[1], "top": top}
+        settings |= {"offset": None, "step": step, "rescoring": None, "words": words}
+        super().__init__(texts, ids, values, **settings)
+        first: dict[str, int] = {}
+        self.same = np.array([first.setdefault(x, row) for row, x in enumerate(texts)])
+        bounds, start = [0], 0  # of the documents that are compared at once
+        while bounds[-1] < len(ends):
+            last = int(np.searchsorted(ends, start + _AT_ONCE, side="right"))
+            bounds.append(max(last, bounds[-1] + 1))
+            start = int(ends[bounds[-1] - 1])
+        self.bounds = np.array(bounds, np.int32)
+        with tf.device("CPU"):
+            self.ends = tf.Variable(np.append(0, ends), trainable=False)
+
+    def nearest(self, queries: Any, top: int) -> tuple[Any, Any]:
+        """Return rows, int32 [B, top], and MaxSim; ties go to the earlier row.
+
+        Args:
+            queries: the vectors of their tokens, float32 [B, T, D], 0 for tokens that
+                do not count.
+            top: at most N.
+        """
+        count = len(self.bounds) - 1
+        parts = tf.TensorArray(tf.float32, count, infer_shape=False)
+
+        def compare(number: Any, parts: Any) -> tuple[Any, Any]:
+            start, end = (tf.gather(self.bounds, number + n) for n in (0, 1))
+            found = self._maxsims(queries, start, end)
+            return number + 1, parts.write(number, tf.transpose(found))
+
+        _, parts = tf.while_loop(lambda n, _: n < count, compare, (0, parts))
+        found = tf.gather(tf.transpose(parts.concat()), self.same, axis=1)
+        scores, rows = tf.math.top_k(found, top)
+        return tf.ensure_shape(rows, [None, top]), tf.ensure_shape(scores, [None, top])
+
+    def _maxsims(self, queries: Any, start: Any, end: Any) -> Any:
+        """Return the scores of some documents, float32 [B, N]."""
+        ends = self.ends[start : end + 1]
+        values = self.values[ends[0] : ends[-1]]
+        if self.step is not None:
+            values = tf.cast(values, tf.float32) * self.step
+        texts = tf.repeat(tf.range(end - start), ends[1:] - ends[:-1])
+
+        def of_query(query: Any) -> Any:
+            products = tf.matmul(values, query, transpose_b=True)
+            return tf.reduce_sum(tf.math.segment_max(products, texts), axis=1)
+
+        return tf.map_fn(of_query, queries)
 
 
 class _Words(tf.Module):

@@ -367,19 +367,23 @@ def _facts(
 def model_of(plan: Plan, devices: Devices) -> TaskModel:
     """Return the model that a plan trains, with its frozen layers and LoRA matrices."""
     config = plan.config
+    notes: list[str] = []
     model = new_model(
         plan.task,
         plan.encoder,
         config,
         devices=devices,
         tokenizer=plan.tokenizer,
+        tell=notes.append,
     )
     # Of several processes, each would compute other weights, by rounding.
     is_new = not model.has_pretrained_head and devices.workers == 1
     if is_new and isinstance(model.task, StartingFromRows):
         with devices.strategy.scope():
-            for line in model.task.start_from(model, plan.rows["train"]):
-                say(line)
+            notes += model.task.start_from(model, plan.rows["train"])
+    # Of two notes on a layer, the rows' is the later one, and true.
+    for line in {line.partition(":")[0]: line for line in notes}.values():
+        say(line)
     with devices.strategy.scope():
         freeze_layers(model.backbone, config.freeze_layers)
         if config.lora_rank:

@@ -214,16 +214,15 @@ class TrainStep:
         """Return the gradients of each batch's outputs, and the sums of all batches."""
 
         def compare(outputs: Any, labels: Any) -> tuple[Any, Any]:
-            joined, known = _concatenated(outputs), _concatenated(labels)
+            known = tf.nest.map_structure(lambda *each: tf.concat(each, 0), *labels)
             with tf.GradientTape() as tape:
-                tape.watch(joined)
+                tape.watch(outputs)
+                joined = tf.nest.map_structure(_concatenated, *outputs)
                 sums = self.objective.sums(joined, known)
                 loss = self.objective.loss(sums, totals)
                 scaled = self.optimizer.scale_loss(loss)
-            gradients = tape.gradient(scaled, joined)
-            sizes = [tf.shape(tf.nest.flatten(each)[0])[0] for each in outputs]
-            parts = [tf.split(g, sizes) for g in tf.nest.flatten(gradients)]
-            each = [list(part) for part in zip(*parts, strict=True)]
+            gradients = tape.gradient(scaled, outputs)
+            each = [tf.nest.flatten(part) for part in gradients]
             return each, {name: tf.stack(pair) for name, pair in sums.items()}
 
         return self._strategy.run(compare, (outputs, labels))
@@ -275,9 +274,21 @@ class TrainStep:
         return tf.cond(finite, update, lambda: tf.constant(False))
 
 
-def _concatenated(parts: Sequence[Any]) -> Any:
-    """Return nested tensors [B, …] of several batches as one."""
-    return tf.nest.map_structure(lambda *each: tf.concat(each, axis=0), *parts)
+def _concatenated(*outputs: Any) -> Any:
+    """Return outputs of several batches, [B, …], as one, padded with 0 to the widest.
+
+    The vectors of tokens are as many as the longest text of a batch has.
+    """
+    shapes = [tf.shape(each) for each in outputs]
+    sizes = tf.reduce_max(shapes, axis=0)
+    padded = []
+    for each, shape in zip(outputs, shapes, strict=True):
+        missing = tf.concat([[0], (sizes - shape)[1:]], axis=0)
+        found = tf.pad(each, tf.stack([tf.zeros_like(missing), missing], axis=1))
+        # `tf.pad` forgets the width, which losses read.
+        width = [None] * (each.shape.rank - 1) + [each.shape[-1]]
+        padded.append(tf.ensure_shape(found, width))
+    return tf.concat(padded, axis=0)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import pytest
 from conftest import refused
 
 from bert_keras.checkpoints.sentence_files import (
+    MODEL_SETTINGS,
     encoder_folder,
     pair_activation,
     read_sentence_files,
@@ -89,6 +90,42 @@ def test_written_files_read_back(tmp_path: Path, pooling: str, normalize: bool) 
     settings["dense"] = ({**residual, "on_tokens": True}, plain, residual)
     write_sentence_files(tmp_path, hidden_size=16, **settings)
     assert read_sentence_files(tmp_path) == settings
+
+
+@pytest.mark.parametrize(
+    ("changed", "form"),
+    [
+        ({}, "ColBERT"),
+        ({"prompts": {"query": "[Q] "}}, "ColBERT"),
+        ({"query_expansion": 5}, "MultiVectorEncoder"),
+        ({"skip_words": (".", "?")}, "MultiVectorEncoder"),
+        ({"prompts": {"query": "see "}}, "MultiVectorEncoder"),
+        ({"prompts": {"topic": "[Q]"}}, "MultiVectorEncoder"),
+        ({"normalize": False}, "MultiVectorEncoder"),
+    ],
+)
+def test_vectors_of_tokens_are_written_for_pylate_if_it_reads_them_alike(
+    tmp_path: Path, changed: dict[str, Any], form: str
+) -> None:
+    layer = {"units": 4, "activation": "linear", "use_bias": False, "on_tokens": True}
+    settings: dict[str, Any] = {
+        **{"kind": "tokens", "pooling": "mean", "normalize": True, "max_length": 99},
+        **{"dense": (layer,), "prompts": {"query": "[Q]", "document": ""}},
+        **{"query_length": 8, "document_length": 16, "query_expansion": 8},
+        "skip_words": (".",),
+        **changed,
+    }
+    known: dict[str, Any] = {"vocabulary": [".", "see", "[Q]"], "marks": ["[Q]"]}
+    write_sentence_files(tmp_path, hidden_size=16, **settings, **known)
+    held = json.loads((tmp_path / MODEL_SETTINGS).read_text())
+    assert held["model_type"] == form
+    found = read_sentence_files(tmp_path)
+    assert found.pop("marks", ["[Q]"]) == ["[Q]"] and found == settings
+    whole = {k: v for k, v in settings.items() if not k.endswith("_length")}
+    whole |= {"max_length": 8, "query_length": 8}
+    write_sentence_files(tmp_path, hidden_size=16, **whole, **known)
+    found = read_sentence_files(tmp_path)  # without a length of documents
+    assert found.pop("marks", ["[Q]"]) == ["[Q]"] and found == whole
 
 
 def test_empty_prompts_and_other_names_of_documents(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_updates_are_those_of_fit(make_model: Any, name: str) -> None:
             np.testing.assert_allclose(mine, other, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["negatives", thorough("similarity")])
+@pytest.mark.parametrize("name", ["negatives", "tokens", thorough("similarity")])
 @pytest.mark.slow
 def test_parts_of_rows_that_are_compared(make_model: Any, name: str) -> None:
     """Three parts of a batch give the loss and the update of the whole batch."""

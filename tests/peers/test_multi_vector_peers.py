@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from conftest import VOCABULARY, refused
 
+from bert_keras.checkpoints.sentence_files import MODEL_SETTINGS
 from bert_keras.checkpoints.sentence_modules import MODEL_KEYS, MODULES
 from bert_keras.models.convert import convert
 from bert_keras.models.model_folder import save_model
@@ -151,20 +152,40 @@ def test_a_folder_of_pylate(base: Path, tmp_path: Path, expands: bool) -> None:
     assert task.skip_words == (".", "!")
 
 
-def test_they_open_our_folder(make_model: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("form", "settings"),
+    [
+        (
+            "MultiVectorEncoder",
+            {
+                "prompts": {"query": "see you ", "document": ""},
+                "skip_words": "punctuation",
+                "query_expansion": 8,
+                "query_length": 8,
+            },
+        ),
+        ("ColBERT", {"skip_words": (".", "!"), "document_length": 12}),
+        (
+            "ColBERT",
+            {"query_expansion": 8, "query_length": 8, "attend_expansion": True},
+        ),
+    ],
+    ids=["prompts", "without expansion", "attended"],
+)
+def test_they_open_our_folder(
+    make_model: Callable[..., Any], tmp_path: Path, form: str, settings: dict[str, Any]
+) -> None:
     layer = {"units": 8, "activation": "linear", "use_bias": False, "on_tokens": True}
-    task = Embedding(
-        kind="tokens",
-        dense=(layer,),
-        prompts={"query": "see you ", "document": ""},
-        skip_words="punctuation",
-        query_expansion=8,
-        query_length=8,
-    )
+    task = Embedding(kind="tokens", dense=(layer,), **settings)
     save_model(make_model(task), tmp_path / "ours")
+    held = json.loads((tmp_path / "ours" / MODEL_SETTINGS).read_text())
+    assert held["model_type"] == form
     theirs = sentences.MultiVectorEncoder(str(tmp_path / "ours"), device="cpu")
-    assert theirs.similarity_fn_name == "maxsim"
+    assert theirs.similarity_fn_name.lower() == "maxsim"
     check_equal(theirs, tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "again", to="huggingface")
+    again = sentences.MultiVectorEncoder(str(tmp_path / "again"), device="cpu")
+    check_equal(again, tmp_path / "ours")
 
 
 def test_what_is_not_computed_is_named(base: Path, tmp_path: Path) -> None:

@@ -92,6 +92,44 @@ def test_the_nearest_texts(
     assert [[name.decode() for name in row] for row in ids] == [r["ids"] for r in rows]
 
 
+@pytest.mark.parametrize(
+    "dtype",
+    ["int8", *(pytest.param(x, marks=pytest.mark.slow) for x in ("float32", "hybrid"))],
+)
+def test_the_nearest_texts_by_vectors_of_tokens(
+    make_model: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: str,
+) -> None:
+    monkeypatch.setattr(searching, "_AT_ONCE", 24)  # tokens: some texts
+    layer = {"units": 6, "activation": "linear", "use_bias": False, "on_tokens": True}
+    sides = {"query_expansion": 7, "query_length": 7, "prompts": {"query": "now "}}
+    model = make_model(Embedding(kind="tokens", dense=(layer,), **sides))
+    texts = [*TEXTS, *TEXTS[3:6]]  # some are equal
+    index, names = tmp_path / "index.npz", [f"é{row}" for row in range(len(texts))]
+    given: dict[str, Any] = {"index": index, "hybrid": dtype == "hybrid"}
+    kept = None if dtype == "hybrid" else dtype
+    found = SearchIndex.of(Predictor(model), texts, ids=names, dtype=kept, **given)
+    folder = export_search(model, tmp_path / "out", top=len(texts), **given)
+    ranking = "hybrid, weight 1" if given["hybrid"] else "tokens"
+    assert describe(folder)["ranking"] == ranking
+    rows = load_predictor(folder).predict(QUERIES)
+    for row, wanted in zip(rows, found(QUERIES, top=len(texts)), strict=True):
+        assert row["ids"] == [each["id"] for each in wanted]
+        scores = [each["score"] for each in wanted]
+        np.testing.assert_allclose(row["scores"], scores, atol=1e-5)
+    if dtype == "int8":
+        with np.load(index) as stored:
+            held = {**stored, "ends": stored["ends"].copy()}
+        held["ends"][0] = 0  # the first text has no vectors now
+        np.savez(index, **held)
+        refused(
+            lambda: export_search(model, tmp_path / "out", index=index),
+            "index.npz: contains",
+        )
+
+
 def test_equal_texts_have_equal_scores() -> None:
     rng = np.random.default_rng(0)
     vectors = unit_rows(rng.standard_normal((17, 16)))
@@ -175,6 +213,9 @@ def test_a_reranker_in_the_graph(
     wanted = reranked(Predictor(given["rerank"]), QUERIES[0], near, top=3)
     assert rows[0]["texts"] == [each["text"] for each in wanted]
     refused(lambda: export_search(model, output, candidates=2, **given), "candidates")
+    sparse = make_model(Embedding(kind="sparse"))
+    kind = "`index` needs vectors of `kind` dense or tokens"
+    refused(lambda: export_search(sparse, output, **given), kind, "sparse")
     refused(
         lambda: export_search(model, output, **given | {"rerank": model}),
         "must score pairs",

@@ -12,7 +12,10 @@ from conftest import ROWS, refused, write_collection
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
+from bert_keras.exports.saved_model import export_model
+from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.convert import convert
+from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.retrieval.embedder import embed, load_embedder
 from bert_keras.retrieval.evaluation import evaluate_collection
@@ -132,12 +135,43 @@ def test_a_student_asks_for_the_texts_of_its_teachers_index(
     # No student's vectors take the place of a larger model's.
     refused(
         lambda: SearchIndex.of(student, TEXTS, index=index, dtype="int8"),
-        "are the vectors of dtype float32: name another index",
+        "contains vectors of dtype float32: name another index",
     )
     refused(
-        lambda: SearchIndex.of(student, TEXTS[1:], index=index), "name another index"
+        lambda: SearchIndex.of(student, TEXTS[1:], index=index),
+        "contains vectors of other texts: name another index",
     )
     assert index.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_an_export_of_a_student_asks_for_the_texts_of_the_index(
+    student: Path,
+    index: Path,
+    make_model: Callable[..., Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its weights cannot be read, and its settings name the model of the index."""
+    before, collection = index.read_bytes(), write_collection(tmp_path / "judged")
+    export_model(load_model(student), tmp_path / "served")
+    asker = load_predictor(tmp_path / "served")
+    capsys.readouterr()
+    wanted = SearchIndex.load(student, index)(["free cash"])[0]
+    for search in (
+        SearchIndex.load(asker, index),
+        SearchIndex.of(asker, TEXTS, index=index),
+    ):
+        found = search(["free cash"])[0]
+        assert [row["text"] for row in found] == [row["text"] for row in wanted]
+    assert evaluate_collection(asker, collection)["num_queries"]
+    assert capsys.readouterr().err.count("cannot be read") == 0
+    assert index.read_bytes() == before
+    foreign = tmp_path / "foreign.npz"  # of another model
+    other = save_model(make_model(Embedding("cls")), tmp_path / "other")
+    SearchIndex.of(other, TEXTS, index=foreign)
+    refused(lambda: SearchIndex.load(asker, foreign), "vectors of another model")
+    refused(lambda: SearchIndex.of(asker, TEXTS, index=foreign), "another index")
 
 
 def test_query_encoders_of_other_spaces_are_refused(
@@ -185,7 +219,7 @@ def test_query_encoders_of_other_spaces_are_refused(
         ({"distill_weight": 0.9}, {}, ("`distill_weight` has no effect", "0.9")),
         ({"temperature": 3.0}, {}, ("`temperature` has no effect", "3")),
         ({}, {"scale": 3.0}, ("`scale`", "`objective` ranking or similarity")),
-        ({}, {"kind": "tokens"}, ("the column of `text_pair` is missing",)),
+        ({}, {"kind": "tokens"}, ("vectors of `kind` tokens learn pairs",)),
         ({}, {"objective": "ranking"}, ("the column of `text_pair` is missing",)),
         ({}, {"truncate_dim": 4}, ("`truncate_dim` must be 0", "received 4")),
     ],

@@ -90,7 +90,7 @@ def test_search_by_dot_product(
         for row, found in enumerate(search(queries, top=3)):
             scores = [each["score"] for each in found]
             np.testing.assert_allclose(scores, -np.sort(-wanted[row])[:3], rtol=1e-5)
-    assert describe(index)["dtype"] == "sparse"
+    assert describe(index)["vectors"] == "sparse"
     dense = load_embedder(encoder_folder)
     given: dict[str, Any] = {"hybrid": True, "fuse": predictor}
     (hybrid,) = SearchIndex.of(dense, TEXTS, **given)(["cash"], top=12)

@@ -20,7 +20,6 @@ from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.retrieval.embedder import embed, load_embedder
 from bert_keras.retrieval.evaluation import evaluate_collection
-from bert_keras.retrieval.export import export_search
 from bert_keras.retrieval.features import write_features
 from bert_keras.retrieval.index import SearchIndex
 from bert_keras.retrieval.mining import mine_negatives
@@ -217,10 +216,12 @@ def test_search_scores_and_mining(folder: Path, tmp_path: Path) -> None:
     assert [row["line"] - 1 for row in found] == np.argsort(wanted)[::-1][:3].tolist()
     assert found[0]["score"] == pytest.approx(max(wanted), abs=1e-4)
     facts = describe(index)
-    assert facts["dtype"] == "tokens" and facts["width"] == 6 and facts["format"] == 5
+    assert (facts["vectors"], facts["dtype"]) == ("tokens", "float32")
+    assert facts["width"] == 6 and facts["format"] == 5
     assert SearchIndex.load(folder, index)(["free cash"], top=3) == [found]
     small = SearchIndex.of(predictor, TEXTS, index=index, dtype="int8", hybrid=True)
     assert small.packed.label == "tokens int8" and small(["free cash"])[0]
+    assert describe(index)["dtype"] == "int8"
     scores = evaluate_collection(predictor, write_collection(tmp_path / "judged"))
     assert [*scores["rankings"]] == ["tokens", "tokens int8", "BM25", "hybrid"]
     pairs = Columns("p", {"text": TEXTS[:3], "text_pair": TEXTS[3:6]}, [1, 2, 3])
@@ -258,7 +259,7 @@ def test_a_folder_and_an_export_answer_alike(folder: Path, tmp_path: Path) -> No
 def test_what_vectors_of_tokens_cannot_do(
     folder: Path, model: Any, tmp_path: Path
 ) -> None:
-    source, index = load_embedder(folder), tmp_path / "index.npz"
+    source = load_embedder(folder)
     refused(lambda: embed(folder, TEXTS, pooling="cls"), "`pooling` needs", "tokens")
     refused(lambda: load_embedder(folder, dimensions=2), "`dimensions` needs vectors")
     for settings, part in (
@@ -271,7 +272,6 @@ def test_what_vectors_of_tokens_cannot_do(
     texts.write_text("text\nwin cash\n")
     output = tmp_path / "out.npz"
     refused(lambda: write_features(folder, texts, output), "features needs vectors")
-    refused(lambda: export_search(model, output, index=index), "kind` dense")
     refused(lambda: SearchIndex.of(source, TEXTS)([" "]), "`queries` must not be empty")
     for settings, part in (
         ({"pooling": "cls"}, "`pooling` must be left out with `kind` tokens"),
@@ -286,18 +286,26 @@ def test_what_vectors_of_tokens_cannot_do(
     )
 
 
-def test_an_index_of_another_kind_is_named(
-    folder: Path,
-    encoder_folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+def test_an_index_of_another_kind_is_never_replaced(
+    folder: Path, encoder_folder: Path, tmp_path: Path
 ) -> None:
     index, dense = tmp_path / "index.npz", load_embedder(encoder_folder)
     SearchIndex.of(dense, TEXTS, index=index)
     refused(lambda: SearchIndex.load(folder, index), "a model of `kind` dense")
+    refused(
+        lambda: SearchIndex.of(folder, TEXTS, index=index),
+        "index.npz",
+        "contains vectors of `kind` dense, where the model has tokens",
+    )
+    index = tmp_path / "tokens.npz"
     tokens = SearchIndex.of(folder, TEXTS, index=index)
-    assert "a model of `kind` dense: rebuilt" in capsys.readouterr().err
     assert isinstance(tokens.packed, TokenVectors)
+    before = index.read_bytes()
+    refused(
+        lambda: SearchIndex.of(dense, TEXTS[1:], index=index),
+        "contains vectors of `kind` tokens, where the model has dense",
+    )
+    assert index.read_bytes() == before
     refused(lambda: SearchIndex.load(dense, index), "a model of `kind` tokens")
     refused(
         lambda: SearchIndex.of(dense, TEXTS, engine="centroids"),

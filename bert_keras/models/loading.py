@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -147,7 +147,6 @@ def new_model(
     *,
     devices: Devices | None = None,
     tokenizer: WordPieceTokenizer | None = None,
-    tell: Callable[[str], object] = say,
 ) -> TaskModel:
     """Return a task's model on a pretrained encoder.
 
@@ -155,8 +154,7 @@ def new_model(
     checkpoint. To be fine-tuned, the model takes the head of the encoder's folder if it
     is of the same task and fits; otherwise the head is initialized randomly. Only the
     weights are created in the scope of the devices' strategy. A `tokenizer` of the
-    encoder that was used before need not be traced again. `tell` is called with each
-    note on the weights with which the task starts.
+    encoder that was used before need not be traced again.
 
     Raises:
         CheckpointError: the encoder is missing, broken or does not fit.
@@ -197,7 +195,7 @@ def new_model(
         model = on_encoder(TaskModel, checkpoint, task, preprocessor, **own)
         notes = start(task, model, checkpoint)
         for line in notes or ():
-            tell(line)
+            say(line)
         if notes == [] and isinstance(task, TextTargets):
             say("the decoder has trained weights, and is trained further")
         is_kept = notes is None and _is_kept(config, encoder)

@@ -32,7 +32,7 @@ from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.pretrained_model import max_length_of
 from bert_keras.models.task_model import TaskModel
 from bert_keras.retrieval.evaluation import check_ranks
-from bert_keras.runs.notes import say
+from bert_keras.runs.notes import collected, say
 from bert_keras.settings import ALL_LAYERS
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, default_learning_rate, replaced
@@ -367,23 +367,25 @@ def _facts(
 def model_of(plan: Plan, devices: Devices) -> TaskModel:
     """Return the model that a plan trains, with its frozen layers and LoRA matrices."""
     config = plan.config
-    notes: list[str] = []
-    model = new_model(
-        plan.task,
-        plan.encoder,
-        config,
-        devices=devices,
-        tokenizer=plan.tokenizer,
-        tell=notes.append,
-    )
+    with collected(shown=False) as notes:
+        model = new_model(
+            plan.task,
+            plan.encoder,
+            config,
+            devices=devices,
+            tokenizer=plan.tokenizer,
+        )
     # Of several processes, each would compute other weights, by rounding.
     is_new = not model.has_pretrained_head and devices.workers == 1
+    started: list[str] = []
     if is_new and isinstance(model.task, StartingFromRows):
         with devices.strategy.scope():
-            notes += model.task.start_from(model, plan.rows["train"])
-    # Of two notes on a layer, the rows' is the later one, and true.
-    for line in {line.partition(":")[0]: line for line in notes}.values():
-        say(line)
+            started = model.task.start_from(model, plan.rows["train"])
+    layers = {line.partition(":")[0] for line in started}
+    for line in (*notes, *started):
+        # How the rows start a layer is said in place of its random weights.
+        if line in started or line.partition(":")[0] not in layers:
+            say(line)
     with devices.strategy.scope():
         freeze_layers(model.backbone, config.freeze_layers)
         if config.lora_rank:

@@ -379,7 +379,7 @@ class _Training:
             if attempt == 0 and not plan.request.is_one_of_several:
                 devices.announce(config.precision)
             show(
-                f"training {plan.task.name}: {_sizes(plan)}; the run is in {path}"
+                f"training {plan.task.name}: {sizes_of(plan)}; the run is in {path}"
                 f"{replacement_note(plan.output)}"
             )
             head = None
@@ -419,7 +419,7 @@ class _Training:
         return result
 
 
-def _sizes(plan: Plan) -> str:
+def sizes_of(plan: Plan) -> str:
     """Return the numbers of rows, such as `240 rows, 26 dev rows, 134 held-out rows`.
 
     The rows of a fold are always called held-out.

@@ -44,10 +44,8 @@ def shared_rows(
     if not rows:
         return []
     is_one = len(rows) == 1
-    which, what = (
-        "rows",
-        "is also a training row" if is_one else "are also training rows",
-    )
+    which = "rows"
+    what = "is also a training row" if is_one else "are also training rows"
     if held_out:
         which = "held-out rows"
         what = f"{'has' if is_one else 'have'} the texts of a row that is trained on"

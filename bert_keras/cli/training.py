@@ -155,7 +155,8 @@ def _add_several_runs(parser: argparse.ArgumentParser) -> None:
         dest="tries_methods",
         action="store_true",
         help="compare the methods that the task allows on the same folds or dev rows, "
-        "and keep the best one, trained on all rows",
+        "and keep the best one; without --dev, it is then trained on the rows of "
+        "--train, of which finetune may hold out some as dev rows",
     )
     several.add_argument(
         "--learning-curve",

@@ -16,10 +16,16 @@ _AT_ONCE = 1 << 16  # rows
 Texts = Sequence[Sequence[Any]]  # of each role the N texts, or lists of words
 
 
-def shared_rows(train: Texts, other: Texts, columns: Columns) -> list[str]:
+def shared_rows(
+    train: Texts, other: Texts, columns: Columns, *, held_out: bool = False
+) -> list[str]:
     """Return a note about rows of another set that are also training rows.
 
-    `columns` are the rows of `other`.
+    Args:
+        train: texts of the training rows.
+        other: texts of the other set.
+        columns: the rows of the other set.
+        held_out: whether these come from the same data as the training rows.
 
     Example:
         >>> shared_rows([["a", "b"]], [["b", "c"]], as_columns(text=["b", "c"]))
@@ -38,9 +44,13 @@ def shared_rows(train: Texts, other: Texts, columns: Columns) -> list[str]:
     if not rows:
         return []
     is_one = len(rows) == 1
+    which = "rows"
     what = "is also a training row" if is_one else "are also training rows"
+    if held_out:
+        which = "held-out rows"
+        what = f"{'has' if is_one else 'have'} the texts of a row that is trained on"
     return [
-        f"{columns.path}: {len(rows):,} of {len(columns):,} rows {what}: "
+        f"{columns.path}: {len(rows):,} of {len(columns):,} {which} {what}: "
         f"{columns.places(rows)}"
     ]
 

@@ -70,17 +70,18 @@ def _table_lines(key: str, table: Mapping[str, Mapping[str, Any]]) -> list[str]:
     heads = (f"{shown:>{widths[name]}}" for name, shown in columns.items())
     lines = [(f"  {title:<{width}}" + "".join(heads)).rstrip()]
     for name, row in table.items():
-        cells = (f"{_number(row.get(each)):>{widths[each]}}" for each in columns)
+        cells = (f"{_number(row.get(each), each):>{widths[each]}}" for each in columns)
         lines.append(f"  {name:<{width}}" + "".join(cells))
     if count > most:
         lines.append(f"  and {count - most:,} {rest}")
     return lines
 
 
-def _number(value: float | None) -> str:
+def _number(value: float | None, name: str = "") -> str:
     if value is None:
         return "-"
-    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
+    digits = 1 if name == "seconds" else 4
+    return f"{value:.{digits}f}" if isinstance(value, float) else f"{value:,}"
 
 
 def _is_number(value: Any) -> bool:

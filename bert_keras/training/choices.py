@@ -52,6 +52,7 @@ class TrainRequest:
     writes: bool = True  # whether a model is written; otherwise only planned
     is_compared: bool = False  # whether its dev score is compared with other runs'
     tries_methods: bool = False  # whether `train` chooses the method by such scores
+    fold: str = ""  # the name of the rows, dev or a test, that are a training fold
 
     def rows_of(self, data: Any) -> RowSource:
         """Return where the rows of an argument are read from."""

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,13 +110,19 @@ def fitted_task(
     return made
 
 
-def row_notes(task: Task, rows: Mapping[str, Columns]) -> list[str]:
-    """Return what the user has to know of the rows: doubts, and rows in two sets."""
+def row_notes(
+    task: Task, rows: Mapping[str, Columns], *, held_out: Collection[str]
+) -> list[str]:
+    """Return what the user has to know of the rows: doubts, and rows in two sets.
+
+    `held_out` are the names of the sets that are a part of the given training rows.
+    """
     notes = list(task.notes(rows["train"]))
     trained = texts_of(task, rows["train"])
     for name, each in rows.items():
         if name not in ("train", UNLABELED):
-            notes += shared_rows(trained, texts_of(task, each), each)
+            others = texts_of(task, each)
+            notes += shared_rows(trained, others, each, held_out=name in held_out)
     return notes
 
 
@@ -270,12 +276,12 @@ def choose_split(
     share = config.with_split().validation_split or 0.0
     reason = GIVEN if config.validation_split is not None else ""
 
-    def chosen(share: float, reason: str, value: str = "") -> Choice:
-        value = value or f"{share:g}"
+    def chosen(share: float, reason: str) -> Choice:
+        value = f"{share:g}" if share else "none"
         return Choice("validation split", value, reason, "--validation-split")
 
     if facts.has_dev:
-        return rows, None, chosen(0, "dev rows are given", "none")
+        return rows, None, chosen(0, "dev rows are given")
     if few := _too_few_to_hold_out(facts, config, share, settings):
         return rows, None, chosen(0, few)
     if not share:

@@ -378,10 +378,9 @@ class _Training:
             trainer: Trainer = TRAINERS[config.method](model, plan.rows, context)
             if attempt == 0 and not plan.request.is_one_of_several:
                 devices.announce(config.precision)
-            dev = f", {len(plan.rows['dev']):,} dev rows" if "dev" in plan.rows else ""
             show(
-                f"training {plan.task.name}: {len(plan.rows['train']):,} rows{dev}; "
-                f"the run is in {path}{replacement_note(plan.output)}"
+                f"training {plan.task.name}: {sizes_of(plan)}; the run is in {path}"
+                f"{replacement_note(plan.output)}"
             )
             head = None
             if config.linear_probe and not (run and run.steps):
@@ -418,6 +417,19 @@ class _Training:
             if run is not None:
                 remove_run(run)
         return result
+
+
+def sizes_of(plan: Plan) -> str:
+    """Return the numbers of rows, such as `240 rows, 26 dev rows, 134 held-out rows`.
+
+    The rows of a fold are always called held-out.
+    """
+    names = {"train": "rows", "dev": "dev rows", plan.request.fold: "held-out rows"}
+    return ", ".join(
+        counted(len(plan.rows[name]), shown)
+        for name, shown in names.items()
+        if name in plan.rows
+    )
 
 
 def _discard_runs(output: str | os.PathLike[str], recorded: Mapping[str, Any]) -> None:

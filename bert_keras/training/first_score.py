@@ -211,14 +211,20 @@ def _has_gpu() -> bool:
 def work_of(plan: Plan) -> float:
     """Return about how many floating-point operations the updates of a run make."""
     encoder = Folder.open(plan.encoder).checkpoint.config
-    lengths, config = plan.lengths["train"], plan.config
-    rows = len(lengths.whole)
-    passes = float(config.epochs or 1)
+    lengths = plan.lengths["train"]
+    products = 2 * encoder.hidden_size * computation(lengths.read, encoder)
+    return 2 * _OF_UPDATE * passes_of(plan) * encoder.num_hidden_layers * products
+
+
+def passes_of(plan: Plan) -> float:
+    """Return how many passes of updates over the training rows a run equals."""
+    config, rows = plan.config, len(plan.rows["train"])
+    if config.method == "linear":  # which makes no updates
+        return 1 / _OF_UPDATE
     if config.method == "contrastive":
         folds = 0 if "dev" in plan.rows else ContrastiveFit.most_folds
-        passes = (1 + folds) * updates_for(rows) * ROWS / rows
-    products = 2 * encoder.hidden_size * computation(lengths.read, encoder)
-    return 2 * _OF_UPDATE * passes * encoder.num_hidden_layers * products
+        return (1 + folds) * updates_for(rows) * ROWS / rows
+    return float(config.epochs or 1)
 
 
 def _linear_plan(plan: Plan) -> Plan:

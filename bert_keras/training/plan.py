@@ -218,7 +218,8 @@ def make_plan(
         )
     task = fitted_task(named, rows, settings, held_out=0 if dev is None else len(dev))
     check_vectors(task, config, rows["train"])
-    notes += row_notes(task, rows)
+    held_out = {request.fold} if dev is None else {request.fold, "dev"}
+    notes += row_notes(task, rows, held_out=held_out)
     if collections:
         check_ranks(task)
     if facts.has_unlabeled:

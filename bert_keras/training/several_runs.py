@@ -11,14 +11,15 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1 and appendix A.3.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -26,12 +27,13 @@ from bert_keras.checkpoints import one_revision
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, stratified_holdout
 from bert_keras.distribution.strategy import find_strategy
-from bert_keras.errors import CheckpointError, ConfigError, DataError
+from bert_keras.errors import CheckpointError, ConfigError, DataError, counted
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.models.loading import load_model
 from bert_keras.report.comparison import RUN
 from bert_keras.report.report import DOUBTFUL
 from bert_keras.report.tables import interval_of
+from bert_keras.report.terminal import score_table
 from bert_keras.report.values import words
 from bert_keras.runs.notes import collected, notes_so_far, say, show
 from bert_keras.runs.progress import followed_by, in_proportion
@@ -58,6 +60,7 @@ from bert_keras.training.finetune import (
     recorded_settings,
     run_plan,
 )
+from bert_keras.training.first_score import passes_of
 from bert_keras.training.head_fit import folds_of
 from bert_keras.training.plan import Plan
 from bert_keras.training.results import usage, write_results
@@ -163,8 +166,8 @@ def try_methods(
     """Train by each method on the same rows, and keep the best.
 
     Without dev rows, each is trained outside of three folds and scored on them, or with
-    1,000 rows or more outside of a tenth of the rows; the best is then trained on all
-    rows, as by `train`.
+    1,000 rows or more outside of a tenth of the rows; then the best method trains on
+    the given rows, as by `train`: finetune may hold out some of them as dev rows.
 
     Args:
         task: as in `train`.
@@ -256,11 +259,22 @@ def _nested_order(strata: Strata, seed: int) -> list[int]:
     return [*first, *(row for row in order if row not in chosen)]
 
 
-def _rows_of_updates(plan: Plan) -> float:
-    """Return how many rows the updates of a run read."""
-    rows = len(plan.rows["train"])
-    epochs = plan.config.epochs if plan.config.method == "finetune" else 1
-    return float(rows * cast(int, epochs))
+def _cost(plan: Plan) -> float:
+    """Return how many rows the updates of a run read, or work that equals them."""
+    return passes_of(plan) * len(plan.rows["train"])
+
+
+class _Tried(NamedTuple):
+    """What methods were compared by.
+
+    Attributes:
+        names: of the runs, by method.
+        last: by method, the plan of the run that is made if the method is the best;
+            empty if one of the compared models is kept.
+    """
+
+    names: Mapping[str, Sequence[str]]
+    last: Mapping[str, Plan]
 
 
 class _Runs:
@@ -289,6 +303,7 @@ class _Runs:
         devices.announce(request.config.precision)
         self.output = self.plan.output
         self._found: dict[str, dict[str, Any]] = {}
+        self._paces: dict[str, float] = {}  # by method, seconds for a `_cost` of 1
         recorded = recorded_settings(self.plan)
         recorded = {name: value for name, value in recorded.items() if name not in free}
         path = run_path(self.output, "runs")
@@ -302,25 +317,58 @@ class _Runs:
     def __exit__(self, *error: Any) -> None:
         self._run.__exit__(*error)
 
-    def make(self, plans: Mapping[str, Plan]) -> None:
+    def make(self, plans: Mapping[str, Plan], *, last: Sequence[Plan] = ()) -> None:
         """Train by plans, by the names of the runs; those that are finished are kept.
 
-        The time left that a run shows is of all runs: they take as long as their
-        updates have rows.
+        The time left that a run shows is of all runs, and of the longest one of `last`,
+        of which one is made afterwards.
         """
-        costs = {
-            name: _rows_of_updates(plan)
-            for name, plan in plans.items()
-            if not self._notes(name).exists()
-        }
-        left = sum(costs.values())
+        then = ", then one of the best method" if last else ""
         old = replacement_note(self.output)
-        show(f"{len(plans):,} runs, in {self._run.path}{old}")
+        show(f"{counted(len(plans), 'runs')}{then}, in {self._run.path}{old}")
+        missing = {
+            name: plan for name, plan in plans.items() if not self._notes(name).exists()
+        }
         for name, plan in plans.items():
-            cost = costs.get(name, 0.0)
-            left -= cost
-            with followed_by(in_proportion(left / cost if cost else 0.0)):
+            missing.pop(name, None)
+            method, cost = plan.config.method, _cost(plan)
+            later = functools.partial(
+                self._later,
+                method=method,
+                pace_of=in_proportion(1 / cost),
+                others=list(missing.values()),
+                last=last,
+            )
+            with followed_by(later, may_be_less=bool(last)):
                 self._make(name, plan)
+            seconds = self._found[name]["settings"]["training_seconds"]
+            self._paces[method] = seconds / cost
+
+    def _later(
+        self,
+        left: float,
+        *,
+        method: str,
+        pace_of: Callable[[float], float],
+        others: Sequence[Plan],
+        last: Sequence[Plan],
+    ) -> float:
+        """Return the estimated seconds of the runs after a run, see `make`.
+
+        Args:
+            left: seconds of this run.
+            method: of this run.
+            pace_of: returns its seconds for a `_cost` of 1 from the seconds left.
+            others, last: plans of the runs after it.
+        """
+        paces = {**self._paces, method: pace_of(left)}
+        # Where it is not known: what takes long besides the updates raises the others.
+        pace = min(paces.values())
+
+        def seconds(plan: Plan) -> float:
+            return _cost(plan) * paces.get(plan.config.method, pace)
+
+        return sum(map(seconds, others)) + max(map(seconds, last), default=0.0)
 
     def _notes(self, name: str) -> Path:
         """Return the file that a finished run has."""
@@ -345,8 +393,8 @@ class _Runs:
             raise CheckpointError(f"{notes}: broken: delete it") from None
         self._found[name] = report
 
-    def make_methods(self, methods: Sequence[str]) -> dict[str, list[str]]:
-        """Train by each method that is possible; return the names of its runs."""
+    def make_methods(self, methods: Sequence[str]) -> _Tried:
+        """Train by each method that is possible."""
         request, is_held_out = self.plan.request, self.plan.request.dev is None
         folds, rows = [], cast(Any, None)
         if is_held_out:
@@ -354,10 +402,12 @@ class _Runs:
             folds = _folds_of(self.plan, rows)
         plans: dict[str, Plan] = {}
         names: dict[str, list[str]] = {}
+        last: dict[str, Plan] = {}
         for method in methods:
             config = dataclasses.replace(request.config, method=method)
             given: dict[str, Any] = {"is_compared": True, "tries_methods": True}
-            parts: list[dict[str, Any]] = [{"config": config}]
+            whole: dict[str, Any] = {"config": config}
+            parts = [whole]
             if is_held_out:  # these are not the models that are kept
                 config = dataclasses.replace(config, explain_mistakes=0)
                 # On a fold, no epoch may be chosen: finetune holds out its own rows.
@@ -369,6 +419,7 @@ class _Runs:
                         "train": rows.take(sorted(set(range(len(rows))) - set(fold))),
                         "dev": None if is_test else rows.take(fold),
                         "test": {_FOLD: rows.take(fold)} if is_test else None,
+                        "fold": _FOLD if is_test else "dev",
                     }
                     for fold in folds
                 ]
@@ -377,6 +428,9 @@ class _Runs:
                     plan_of(dataclasses.replace(request, **given, **part))[0]
                     for part in parts
                 ]
+                if is_held_out:
+                    chosen = dataclasses.replace(request, tries_methods=True, **whole)
+                    last[method] = plan_of(chosen)[0]
             except ConfigError as error:
                 say(f"{method} is left out: {error}")
                 continue
@@ -391,19 +445,21 @@ class _Runs:
                 f"two methods or more must be possible for {self.plan.task.name} to "
                 f"compare them; received {', '.join(names) or 'none'}"
             )
-        self.make(plans)
-        return names
+        # The time left is known best after the longest runs.
+        longest = sorted(plans, key=lambda name: _cost(plans[name]), reverse=True)
+        self.make({name: plans[name] for name in longest}, last=list(last.values()))
+        return _Tried(names, last)
 
-    def finish_methods(self, names: Mapping[str, Sequence[str]]) -> TrainResult:
-        """Keep the best model, trained on all rows, with the scores of all methods.
+    def finish_methods(self, tried: _Tried) -> TrainResult:
+        """Keep the best model, with the scores of all methods.
 
-        `names` are the runs of each method.
+        Where they were compared on held-out rows, it is trained first.
         """
-        request, default = self.plan.request, self.plan.config.method
+        default = self.plan.config.method
         score, found = self.plan.task.best_score, {}
-        for method, runs in names.items():
+        for method, runs in tried.names.items():
             reports = [self._found[name] for name in runs]
-            is_fold = request.dev is None and method == "finetune"
+            is_fold = bool(tried.last) and method == "finetune"
             name = _FOLD if is_fold else "dev"
             values = [each["scores"][name][score] for each in reports]
             seconds = [each["settings"]["training_seconds"] for each in reports]
@@ -414,11 +470,10 @@ class _Runs:
                 found[method] |= dict(zip(("low", "high"), bounds, strict=True))
             found[method]["seconds"] = round(sum(seconds), 1)
         best = max(found, key=lambda method: found[method][score])
-        kept = best if request.dev is not None else "final"
-        if kept == "final":
-            config = dataclasses.replace(request.config, method=best)
-            chosen = dataclasses.replace(request, config=config, tries_methods=True)
-            plan, _ = plan_of(chosen)
+        kept = "final" if tried.last else best
+        if tried.last:
+            show(score_table({"per_method": found}))
+            plan = tried.last[best]
             others = ", ".join(method for method in found if method != best)
             reason = f"{words(score).lower()} {found[best][score]:.4f}, above {others}"
             choice = Choice("method", best, reason, "--method")
@@ -426,7 +481,7 @@ class _Runs:
                 choice,
                 *(each for each in plan.choices if each.name != "method"),
             ]
-            self.make({kept: dataclasses.replace(plan, choices=tuple(choices))})
+            self._make(kept, dataclasses.replace(plan, choices=tuple(choices)))
         self._found[kept]["scores"]["runs"] = {
             "per_method": found,
             "kept": best,

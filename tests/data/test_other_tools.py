@@ -287,6 +287,11 @@ def test_doubtful_labels_are_told() -> None:
     task = Classification.from_columns(columns)
     (note,) = shared_rows(texts_of(task, columns), texts_of(task, other), other)
     assert note.endswith("1 of 2 rows is also a training row: row 2")
+    texts = texts_of(task, columns), texts_of(task, other)
+    (note,) = shared_rows(*texts, other, held_out=True)
+    assert note.endswith(
+        "1 of 2 held-out rows has the texts of a row that is trained on: row 2"
+    )
 
 
 @pytest.mark.parametrize(

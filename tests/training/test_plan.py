@@ -37,6 +37,9 @@ def test_a_plan_names_each_choice_its_reason_and_its_option(
     found = choices(plan)
     assert found["method"] == ("finetune", "`epochs` is given", "--method")
     assert found["epochs"] == (3, GIVEN, "--epochs")
+    for given in ({"dev": COLUMNS}, {"config": TrainConfig(validation_split=0)}):
+        other = choices(plan_for("classification", train=COLUMNS, **given))
+        assert other["validation split"][0] == "none"
     assert found["patience"] == (1, GIVEN, "--patience")
     assert found["batch size"] == (16, "for 11 training rows", "--batch-size")
     assert found["learning rate"][0] == "0.0003"

@@ -18,7 +18,7 @@ from bert_keras.settings import GRIDS
 from bert_keras.tasks.classification import Classification
 from bert_keras.training import several_runs
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.finetune import TrainResult
+from bert_keras.training.finetune import TrainResult, sizes_of
 from bert_keras.training.several_runs import (
     search_settings,
     summary,
@@ -229,14 +229,20 @@ def test_methods_are_compared_on_the_same_rows(
     monkeypatch.setattr(several_runs, "run_plan", run_plan)
     given = {"encoder": "e", "train": COLUMNS, "dev": COLUMNS if has_dev else None}
     result = try_methods(Classification, output=tmp_path / "m", **given)
-    assert capsys.readouterr().err.count("strategy single") == 1  # not of each run
+    told = capsys.readouterr().err
+    assert told.count("strategy single") == 1  # not of each run
     runs = result.scores["runs"]
     assert (runs["kept"], runs["by_default"]) == ("linear", "contrastive")
     found = runs["per_method"]
     assert {name: row["accuracy"] for name, row in found.items()} == trainer.accuracy
     if has_dev:
         assert len(trainer.calls) == 3
+        assert "3 runs, in" in told and "final" not in told
         return
+    assert "9 runs, then one of the best method, in" in told
+    table = told.partition("final:")[0].splitlines()[-3:]
+    assert [line.split()[0] for line in table] == list(found)
+    assert table[1].split() == ["linear", "0.7500", "0.0000", "6.0"]
     assert found["linear"]["standard_deviation"] == 0
     assert found["linear"]["seconds"] == 6.0
     # Each text is held out once; then the best method learns from all of them.
@@ -246,6 +252,31 @@ def test_methods_are_compared_on_the_same_rows(
     assert tables[-1][0]["name"] == "method"
     assert tables[-1][0]["reason"] == "accuracy 0.7500, above finetune, contrastive"
     assert "per_method" in (tmp_path / "m" / "scores.json").read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_the_time_left_includes_the_run_of_the_best_method(
+    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "key", lambda self, config: config.method)
+    trainer.accuracy = {"linear": 0.75, "contrastive": 0.625, "finetune": 0.5}
+    plans: list[Any] = []
+
+    def run_plan(plan: Any, devices: Any) -> TrainResult:
+        plans.append(plan)
+        return trainer(plan, devices)
+
+    monkeypatch.setattr(several_runs, "run_plan", run_plan)
+    given = {"encoder": "e", "train": COLUMNS}
+    try_methods(Classification, output=tmp_path / "m", **given)
+    *folds, last = plans
+    assert {sizes_of(plan) for plan in folds} == {"8 rows, 4 held-out rows"}
+    costs = [several_runs._cost(plan) for plan in folds]
+    assert costs == sorted(costs, reverse=True)  # the longest ones first
+    # Of 12 rows contrastive makes 6 updates of 32 texts: in three folds and on all.
+    longest = max(4 * 6 * 32, 20 * len(TEXTS))
+    assert trainer.left[0] == pytest.approx((sum(costs) + longest) / costs[0])
+    assert trainer.left[-1] == 1.0 and last.config.method == "linear"
 
 
 def test_methods_that_are_not_possible_are_left_out(

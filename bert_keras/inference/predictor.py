@@ -494,7 +494,8 @@ class Predictor:
         if not (counts.cut or counts.longer):
             return []
         task = self.model.task
-        how = "`long` windows"  # of an embedding model also after training
+        # Of an embedding model also after training.
+        how = "--long windows (of predict and evaluate: --set long=windows)"
         if not task.vector_output:
             how = "training with --set long=windows"
         return counts.lines(

@@ -336,7 +336,9 @@ def _of_model(
     """Yield the choices of the model."""
     option = "--size" if start.checkpoint is None else "--encoder"
     shape = _shape(sizes)
-    names = [name for name, each in PRESETS.items() if "/".join(map(str, each)) == shape]
+    names = [
+        name for name, each in PRESETS.items() if "/".join(map(str, each)) == shape
+    ]
     names += [title_of(sizes)] if sizes.model_type != BERT else []
     kind = f" ({' '.join(names)})" if names else ""
     yield Choice("model", f"{shape}{kind}", start.weights, option)

@@ -121,8 +121,8 @@ def bench(
         exports: further forms, such as what `export` wrote.
         clients: of a server; each sends its next text when it has its answer.
         data: a file with the texts to measure with; labelled rows are scored, too.
-        calibrate: a file with texts that calibrate int8 for OpenVINO, by default `data`;
-            only without `exports`.
+        calibrate: a file with texts that calibrate int8 for OpenVINO, only without
+            `exports`; by default `data`.
         max_drop: how much lower than the folder's the score of the form to take may be,
             as for `export`.
         seconds: that each speed is measured, at least.

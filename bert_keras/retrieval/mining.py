@@ -150,7 +150,7 @@ def mine_negatives(
             "if there is one"
         )
     index = {text: row for row, text in enumerate(dict.fromkeys([*texts, *second]))}
-    name = "vectors of the corpus"
+    name = f"vectors of the corpus{' and of second texts' if unknown else ''}"
     documents = stored_vectors(document, list(index), batch_size, progress=name)
     documents = documents.compared()
     queries = documents.asked(vectors)

@@ -446,7 +446,10 @@ def predictor_of(options: argparse.Namespace, *, use: str = "answers") -> Predic
 
 
 def suggest_bfloat16(options: argparse.Namespace, gain: str) -> None:
-    """Suggest bfloat16 if this processor computes in it, and there is no GPU."""
+    """Suggest bfloat16 if this processor computes in it, and there is no GPU.
+
+    `gain` is what the table of speeds has for MiniLM, after its name.
+    """
     import tensorflow as tf
 
     from bert_keras.runs.environment import computes_bfloat16
@@ -459,6 +462,6 @@ def suggest_bfloat16(options: argparse.Namespace, gain: str) -> None:
         and not tf.config.list_physical_devices("GPU")
     ):
         report(
-            "this processor computes in bfloat16: --precision mixed_bfloat16 "
-            f"{gain} (MiniLM, docs/speed.md)"
+            "this processor can compute in bfloat16: with --precision mixed_bfloat16, "
+            f"MiniLM {gain} on short texts"
         )

@@ -44,6 +44,13 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
         "FILE",
         f"{ROWS} with the texts to measure with; labelled rows are scored, too",
     )
+    add_path(
+        parser,
+        "calibrate",
+        "FILE",
+        f"{ROWS} of texts that calibrate int8 for openvino, such as training rows; "
+        "default: the file of --data",
+    )
     add_option(
         parser,
         MAX_DROP,
@@ -65,16 +72,18 @@ def run_bench(options: argparse.Namespace) -> None:
     from bert_keras.files.streams import head_of
     from bert_keras.serving.forms import bench
 
-    inputs = {"model": options.model, "data": options.data}
+    inputs = {name: getattr(options, name) for name in ("model", "data", "calibrate")}
     check_answer_file(options.output, {k: v for k, v in inputs.items() if v})
     check_models(options.model, *options.exports)
-    if options.data is not None:
-        head_of(options.data)  # which raises unless it can be read
+    for place in (options.data, options.calibrate):
+        if place is not None:
+            head_of(place)  # which raises unless it can be read
     found = bench(
         options.model,
         options.exports,
         clients=options.clients,
         data=options.data,
+        calibrate=options.calibrate,
         max_drop=options.max_drop,
     )
     if options.output is not None:

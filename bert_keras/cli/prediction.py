@@ -170,7 +170,7 @@ def run_predict(options: argparse.Namespace) -> None:
     for line in predictor.truncated(truncation):
         say(line)
     if predictor.answering.runs_keras:
-        suggest_bfloat16(options, "answers 1.7 times as many texts per second")
+        suggest_bfloat16(options, "answered 1.8 times as fast")
 
 
 def _shortened(row: dict[str, Any], top: int, *, is_told: bool) -> dict[str, Any]:

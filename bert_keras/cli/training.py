@@ -236,7 +236,7 @@ def run_train(options: argparse.Namespace) -> None:
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder / 'report.html'}")
     if result.report["settings"].get("method") != "linear":  # which makes no updates
-        suggest_bfloat16(options, "trains 1.4 times as many examples per second")
+        suggest_bfloat16(options, "trained 1.4 times as fast")
 
 
 def _check_single(options: argparse.Namespace) -> None:

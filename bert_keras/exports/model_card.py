@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import functools
 import json
+import math
 import os
 import shlex
 import shutil
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import jinja2
 
+from bert_keras.checkpoints import read_checkpoint
 from bert_keras.checkpoints.formats import HUB
 from bert_keras.checkpoints.model_types import their_architecture, title_of, to_ours
 from bert_keras.checkpoints.sentence_files import (
@@ -324,6 +326,24 @@ def _sizes(config: BertConfig) -> str:
     )
 
 
+def _parameters(folder: Path, encoder: BertConfig) -> str:
+    """Return the number of parameters of the encoder, and of the model if it has more.
+
+    A folder without weights that can be read, as for an engine, tells the sizes alone.
+    """
+    try:
+        shapes = read_checkpoint(folder).shapes
+    except CheckpointError:
+        return f"{encoder.parameter_count():,} parameters with a pooler"
+    counts = {name: math.prod(shape) for name, shape in shapes.items()}
+    own = sum(n for name, n in counts.items() if name.startswith("bert/"))
+    whole = sum(counts.values())
+    if not own:
+        return f"{whole:,} parameters in the whole model"
+    text = f"{own:,} parameters"
+    return text if own == whole else f"{text}; {whole:,} in the whole model"
+
+
 def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
     """Return the facts about a model in the files of its folder."""
     config = to_ours(read_json(folder / "config.json"))
@@ -343,7 +363,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
     case = "uncased" if lowercase else "cased"
     rows = [
         ("", ""),
-        ("encoder", f"{_sizes(encoder)}, {encoder.parameter_count():,} parameters"),
+        ("encoder", f"{_sizes(encoder)}, {_parameters(folder, encoder)}"),
         ("vocabulary", f"{encoder.vocab_size:,} tokens, {case}"),
     ]
     if "decoder" in config:
@@ -439,6 +459,8 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "data": rows if data else [],
         "notes": [facts for facts in data.values() if isinstance(facts, str)],
+        "calibrated": settings.get("calibrated", ""),
+        "is_trained": bool(settings),
         "has_dev": "dev" in report.get("scores", {}) and "best_epoch" in settings,
         "validation": validation,
         "trained_on": _splits(report).get(validation, {}).get("trained_on", ""),

@@ -494,9 +494,9 @@ class Predictor:
         if not (counts.cut or counts.longer):
             return []
         task = self.model.task
-        how = "`long` windows"  # of an embedding model also after training
-        if not task.vector_output:
-            how = "training with --set long=windows"
+        how = "training with --set long=windows"
+        if task.vector_output:
+            how += ", or --long windows of search, features, mine and select,"
         return counts.lines(
             of=of,
             length=self.model.preprocessor.max_length,

@@ -155,7 +155,11 @@ class _Measuring:
         about = "under 0.1 tokens"
         if read >= 0.1:
             about = f"about {read:,.{0 if read >= 10 else 1}f} tokens"
-        return found, f"a new model, which reads {about} for each weight{end}"
+        if found.encoder == first and read < _LEAST:
+            which = "the smallest size, since there is little time: it"
+        else:
+            which = "a new model, which"
+        return found, f"{which} reads {about} for each weight{end}"
 
     def _tokens_for_weight(self, sizes: BertConfig, speed: float) -> float:
         """Return how many tokens are read for each weight of the blocks."""

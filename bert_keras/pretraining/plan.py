@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.checkpoints.model_types import BERT, title_of
 from bert_keras.checkpoints.names import DISCRIMINATOR
-from bert_keras.config import BertConfig
+from bert_keras.config import PRESETS, BertConfig
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError, counted
 from bert_keras.models.folder import Folder
@@ -105,6 +105,7 @@ class PretrainingPlan(Decided):
         generator: its sizes, if tokens are replaced.
         first_step: the steps that an interrupted run has made.
         clock: of a budget, see `Clock`.
+        encoder: the place of the checkpoint; empty for a new model.
     """
 
     config: PretrainConfig
@@ -119,6 +120,7 @@ class PretrainingPlan(Decided):
     held_out: str | os.PathLike[str] | None = None
     first_step: int = 0
     clock: Clock | None = None
+    encoder: str = ""
 
     def settings(self) -> dict[str, Any]:
         """Return everything that determines weights and curves, as JSON values."""
@@ -171,6 +173,7 @@ class _Start(NamedTuple):
     vocab: str | os.PathLike[str] | None  # `None`: the vocabulary of the checkpoint
     weights: str  # what the first weights are, in the words of the plan
     added: tuple[str, ...] = ()  # notes on added tokens
+    place: str = ""  # of the checkpoint
 
 
 def _start_of(
@@ -197,7 +200,8 @@ def _start_of(
     weights = f"continues from {os.fspath(source)}"
     if encoder is None:
         weights = f"layers {config.keep_layers} of the teacher, and its heads"
-    return _Start(found.config, found, vocab, weights, tuple(added))
+    place = os.fspath(source)
+    return _Start(found.config, found, vocab, weights, tuple(added), place)
 
 
 def make_pretraining_plan(
@@ -277,6 +281,7 @@ def make_pretraining_plan(
         held_out=held_out,
         choices=choices,
         notes=tuple(notes),
+        encoder=start.place,
     )
     return plan if output is None else _resumed(plan, output)
 
@@ -330,8 +335,13 @@ def _of_model(
 ) -> Iterator[Choice]:
     """Yield the choices of the model."""
     option = "--size" if start.checkpoint is None else "--encoder"
-    kind = "" if sizes.model_type == BERT else f" ({title_of(sizes)})"
-    yield Choice("model", f"{_shape(sizes)}{kind}", start.weights, option)
+    shape = _shape(sizes)
+    names = [
+        name for name, each in PRESETS.items() if "/".join(map(str, each)) == shape
+    ]
+    names += [title_of(sizes)] if sizes.model_type != BERT else []
+    kind = f" ({' '.join(names)})" if names else ""
+    yield Choice("model", f"{shape}{kind}", start.weights, option)
     place = "the checkpoint" if start.vocab is None else os.fspath(start.vocab)
     size = f"{tokenizer.vocab_size:,} tokens"
     yield Choice("vocabulary", size, f"of {place}", "--vocab")

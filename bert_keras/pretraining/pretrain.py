@@ -215,6 +215,7 @@ def _write(
     model = os.fspath(run.path / MODEL)
     report: dict[str, Any] = {
         "settings": {
+            "encoder": plan.encoder or "new, with random weights",
             **{
                 k: v
                 for k, v in dataclasses.asdict(plan.config).items()

@@ -117,6 +117,7 @@ def compare_runs(
         notes=_other_rows(found),
         classes=_classes(found),
         answers=_answers(found),
+        why_not=_why_not_compared(found),
         has_answers=any(
             run["per_class"] or any(run["mistakes"].values()) for run in found.values()
         ),
@@ -249,6 +250,30 @@ def _f1(row: Mapping[str, Any]) -> float | None:
     return value if row.get("support") and isinstance(value, float) else None
 
 
+def _why_not_compared(runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return for each run but the first why no answer can be compared with it."""
+    (one, first), *others = runs.items()
+    found = []
+    for two, other in others:
+        splits = [split for split in first["mistakes"] if split in other["mistakes"]]
+        lacking = [n for n, run in ((one, first), (two, other)) if not run["mistakes"]]
+        if lacking:
+            verb = "has" if len(lacking) == 1 else "have"
+            why = f"{' and '.join(lacking)} {verb} no note of the mistakes, as runs of "
+            why += "earlier versions, or with more than 10,000 mistakes"
+        elif not splits:
+            names = (next(iter(run["mistakes"])) for run in (first, other))
+            why = "the mistakes are of {} and of {}".format(*names)
+        elif not any(first["mistakes"][n] or other["mistakes"][n] for n in splits):
+            why = f"neither made a mistake on {splits[0]}"
+        elif all(run["digests"].get(splits[0]) for run in (first, other)):
+            why = f"the rows of {splits[0]} are not the same"
+        else:
+            why = f"it is not known whether the rows of {splits[0]} are the same"
+        found.append(f"{one} and {two}: {why}")
+    return found
+
+
 def _answers(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Part]]:
     """Return the rows whose answer differs between the first run and each other.
 
@@ -288,7 +313,7 @@ def _differing(values: Mapping[str, Mapping[str, Any]]) -> Table | None:
     """Return a table of the keys whose values differ between the runs."""
     rows = []
     for key in union(values.values()):
-        cells = [found.get(key, _UNKNOWN) for found in values.values()]
-        if any(cell != cells[0] for cell in cells):
-            rows.append((key, [_UNKNOWN if x is None else str(x) for x in cells]))
+        found = [each.get(key) for each in values.values()]
+        if any(value != found[0] for value in found):
+            rows.append((key, [_UNKNOWN if x is None else str(x) for x in found]))
     return Table("", list(values), rows) if rows else None

@@ -402,12 +402,11 @@ def _given(collection: JudgedCollection, dropped: set[str]) -> dict[str, Run]:
 
 def _tell_dropped(collection: JudgedCollection, dropped: set[str]) -> None:
     if dropped:
-        which = "which has its query's id, is"
-        if len(dropped) > 1:
-            which = "which have their queries' ids, are"
+        are = "is" if len(dropped) == 1 else "are"
         say(
-            f"{collection.path}: {counted(len(dropped), 'hits')}, {which} dropped, as "
-            "in BEIR"
+            f"{collection.path}: {counted(len(dropped), 'hits')} {are} dropped: as in "
+            "BEIR, a document with the id of the query is taken for the query itself. "
+            "If these ids are only equal by chance, rename some, such as by a prefix"
         )
 
 

@@ -23,7 +23,7 @@ from bert_keras.retrieval.embedder import (
     with_prompt,
 )
 from bert_keras.retrieval.vector_store import VectorStore
-from bert_keras.runs.notes import collected, notes_so_far
+from bert_keras.runs.notes import collected, notes_so_far, say
 from bert_keras.runs.progress import Progress
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks.negatives import NEGATIVE, negatives_of, pairs_of
@@ -43,6 +43,8 @@ class MinedNegatives(NamedTuple):
         without: the number of rows for which none was found.
         kept: the number of negatives that the pairs had.
         measure: the name of the scores.
+        gap: how much lower than its pair's the score of a new negative is, on average.
+        unknown: the number of pairs whose second text is not in the corpus.
         notes: the lines on what was truncated or not used.
     """
 
@@ -53,6 +55,8 @@ class MinedNegatives(NamedTuple):
     without: int
     kept: int = 0
     measure: str = "cosine"
+    gap: float = float("nan")
+    unknown: int = 0
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -60,10 +64,13 @@ class MinedNegatives(NamedTuple):
         rows = len(self.columns)
         line = (
             f"{counted(self.mined, 'negatives')} for {counted(rows, 'pairs')}; mean "
-            f"{self.measure} of pairs {self.positive_score:.3f}"
+            f"{self.measure} of all pairs {self.positive_score:.3f}"
         )
         if self.mined:
-            line += f", of negatives {self.negative_score:.3f}"
+            line += (
+                f", of negatives {self.negative_score:.3f}, on average "
+                f"{self.gap:.3f} lower than of their own pairs"
+            )
         if self.without == rows:
             line += "; a wider range or a smaller margin may find some"
         elif self.without:
@@ -133,8 +140,17 @@ def mine_negatives(
     task: Any = predictor.model.task
     query, document = (with_prompt(predictor, each) for each in ("query", "document"))
     vectors = vectors_of(query, first, batch_size, progress="vectors of first texts")
+    unknown = sum(_key(text) not in different for text in second)
+    if unknown:
+        has = "has" if unknown == 1 else "have"
+        say(
+            f"{unknown:,} of {counted(len(second), 'pairs')} {has} a second text that "
+            "is not in the corpus, where the right text may then become a negative; "
+            "give second texts as the corpus has them, with the title before the text "
+            "if there is one"
+        )
     index = {text: row for row, text in enumerate(dict.fromkeys([*texts, *second]))}
-    name = "vectors of the corpus"
+    name = f"vectors of the corpus{' and of second texts' if unknown else ''}"
     documents = stored_vectors(document, list(index), batch_size, progress=name)
     documents = documents.compared()
     queries = documents.asked(vectors)
@@ -153,6 +169,11 @@ def mine_negatives(
         for near, score in zip(found, scores, strict=True)
     ]
     values = [value for row in chosen for _, value in row]
+    gaps = [
+        float(score) - value
+        for row, score in zip(chosen, scores, strict=True)
+        for _, value in row
+    ]
     mined = [
         [*held, *(text for text, _ in row)]
         for held, row in zip(kept, chosen, strict=True)
@@ -165,6 +186,8 @@ def mine_negatives(
         sum(not row for row in chosen),
         sum(map(len, kept)),
         task.similarity.name if rerank is None else "score",
+        float(np.mean(gaps)) if gaps else float("nan"),
+        unknown,
         notes_so_far(),
     )
 

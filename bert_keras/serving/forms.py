@@ -71,8 +71,13 @@ class Form(NamedTuple):
     def options(self) -> str:
         """The options of `export` that write it."""
         int8 = " --int8 --int8-only" if self.is_int8 else ""
-        texts = " --calibrate FILE" if self.is_int8 and self.kind == "openvino" else ""
+        texts = " --calibrate FILE" if self.needs_texts else ""
         return f"--format {self.kind}{int8}{texts}"
+
+    @property
+    def needs_texts(self) -> bool:
+        """Whether `bench` calibrates it with texts when it exports it."""
+        return self.is_int8 and self.kind == "openvino" and self.path is None
 
 
 # The exports that are made of a model folder.
@@ -104,10 +109,11 @@ def bench(
     *,
     clients: int = 32,
     data: str | None = None,
+    calibrate: str | None = None,
     max_drop: float = MAX_DROP.default,
     seconds: float = 3.0,
 ) -> Bench:
-    """Measure the forms of a model on this machine, and name the one to serve.
+    """Measure the forms of a model on this machine, and name the ones to take.
 
     Args:
         model: a model folder, of which all forms are made in a temporary folder unless
@@ -115,6 +121,8 @@ def bench(
         exports: further forms, such as what `export` wrote.
         clients: of a server; each sends its next text when it has its answer.
         data: a file with the texts to measure with; labelled rows are scored, too.
+        calibrate: a file with texts that calibrate int8 for OpenVINO, only without
+            `exports`; by default `data`.
         max_drop: how much lower than the folder's the score of the form to take may be,
             as for `export`.
         seconds: that each speed is measured, at least.
@@ -138,6 +146,11 @@ def bench(
         import httpx  # noqa: F401
     if forms == [Form(FOLDER, path=model)]:
         forms += MADE
+    elif calibrate is not None:
+        raise ConfigError(
+            "`calibrate` is for the forms that `bench` makes of a model folder alone; "
+            f"received {calibrate} with {', '.join(form.name for form in forms)}"
+        )
     rows, found = [], []
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as place:
         for number, form in enumerate(forms, 1):
@@ -145,7 +158,7 @@ def bench(
             row: dict[str, Any] = {"form": form.name, "path": form.path}
             rows.append(row)
             try:
-                path = form.path or _made(model, form, data, Path(place))
+                path = form.path or _made(model, form, calibrate or data, Path(place))
                 row["disk_mb"] = _size(path) / 1e6
                 found.append(_measured(path, data, seconds))
                 row |= found[-1]["row"]
@@ -155,7 +168,16 @@ def bench(
     score, allowed = "", 0.0
     if scored := [each for each in found if each["score"]]:
         score, allowed = scored[0]["score"], max_drop * scored[0]["most_score"]
-    return Bench(rows, _advice(model, forms, rows, clients, score, allowed, data))
+    texts = data if calibrate is None and not score else calibrate
+    advice = _advice(model, forms, rows, clients, score, allowed, texts)
+    made = [row for form, row in zip(forms, rows, strict=True) if form.needs_texts]
+    if calibrate in (None, data) and any(score in row for row in made):
+        advice.append(
+            f"openvino int8 was calibrated with the scored rows of {data}, so its "
+            "score may be too high: give other texts, such as training rows "
+            "(`--calibrate`)"
+        )
+    return Bench(rows, advice)
 
 
 def _form_of(path: str) -> Form:
@@ -186,13 +208,13 @@ def _record(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def _made(model: str, form: Form, data: str | None, place: Path) -> str:
-    """Return the folder of a new export."""
+def _made(model: str, form: Form, texts: str | None, place: Path) -> str:
+    """Return the folder of a new export; `texts` is a file that calibrates it."""
     if form.kind in ("onnx", "openvino"):
         check_installed(form.kind)
     words = form.options.split()
     if "FILE" in words:
-        words[words.index("FILE")] = data or str(_sample_file(model, place))
+        words[words.index("FILE")] = texts or str(_sample_file(model, place))
     folder = place / form.name.replace(" ", "-")
     _run("bert_keras", "export", model, folder, *words, "--quiet")
     return str(folder)
@@ -391,9 +413,9 @@ def _advice(
     clients: int,
     score: str,
     allowed: float,
-    data: str | None = None,
+    texts: str | None = None,
 ) -> list[str]:
-    """Return lines that tell which form to take and by what, and where int8 is slower.
+    """Return lines that tell which form to take for what, and where int8 is slower.
 
     Args:
         model: what was given.
@@ -402,7 +424,7 @@ def _advice(
         clients: of the server.
         score: the name of the task's main score; empty without labels.
         allowed: how much lower than the first row's it may be.
-        data: the file that was given.
+        texts: the file that calibrates int8 in the commands, if one is known.
     """
     pairs = [*zip(forms, rows, strict=True)]
     speeds = {form: row[_SPEED] for form, row in pairs if row.get(_SPEED)}
@@ -414,17 +436,19 @@ def _advice(
     if able:
         most = max(speeds[form] for form in able)
         best = next(form for form in able if speeds[form] >= _ALIKE * most)
-        why = f"{speeds[best]:,.0f} texts/s under {clients} clients"
-        if score:
-            why += f", {score} {scores[best]:.4f}"
-        lines.append(f"take {best.name}, {why}: {_commands(model, best, data)}")
         times = {form: row["milliseconds"] for form, row in pairs if form in able}
         quick = min(times, key=times.__getitem__)
-        line = f"least time for one text in a process: {quick.name}"
-        line += f", {times[quick]:.1f} ms"
-        if quick is not best:
-            line += f": {_commands(model, quick, data)}"
-        lines.append(line)
+        many = f"the most texts/s, under {clients} clients"
+        one = "the least time for one text, in a process"
+        uses = {f"for {many}": best, f"for {one}": quick}
+        if quick is best:
+            uses = {f"for {many}, and {one}": best}
+        for use, form in uses.items():
+            why = f"{speeds[form]:,.0f} texts/s, {times[form]:.1f} ms for one text"
+            if score:
+                why += f", {score} {scores[form]:.4f}"
+            commands = _commands(model, form, texts)
+            lines.append(f"{use}, take {form.name} ({why}): {commands}")
     if not score and any(form.is_int8 for form in speeds):
         lines.append(
             "int8 is not chosen without a score: give labelled rows (`--data`)"
@@ -440,11 +464,11 @@ def _advice(
     return lines
 
 
-def _commands(model: str, form: Form, data: str | None) -> str:
+def _commands(model: str, form: Form, texts: str | None) -> str:
     """Return the commands that serve a form."""
     if form.path is not None:
         return f"bert-keras serve {shlex.quote(form.path)}"
-    options = form.options.replace("FILE", shlex.quote(data or "FILE"))
+    options = form.options.replace("FILE", shlex.quote(texts or "FILE"))
     export = f"bert-keras export {shlex.quote(model)} EXPORT {options}"
     return f"{export}; bert-keras serve EXPORT"
 

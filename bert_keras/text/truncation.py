@@ -129,11 +129,11 @@ class Truncation:
         verb = "is" if self.cut == 1 else "are"
         left = (self.tokens - self.lost) / max(self.cut, 1)
         to = f" to {left:,.0f} tokens" if length else ""
-        mean = f"{self.tokens / max(self.cut, 1):,.1f} tokens on average"
+        mean = f"they have {self.tokens / max(self.cut, 1):,.1f} tokens on average"
         if self.cut == 1:
             mean = f"it has {self.tokens:,} tokens"
         elif length and left != length:
-            to, mean = f" to {left:,.1f} tokens on average", f"they have {mean}"
+            to = f" to {left:,.1f} tokens on average"
         return (
             f"{self.cut:,} of {self.texts:,} {of} ({percent(self.cut, self.texts)}) "
             f"{verb} truncated{to}: {mean}, of which "

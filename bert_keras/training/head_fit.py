@@ -129,6 +129,7 @@ class HeadTrainer(abc.ABC):
         self.history: list[dict[str, Any]] = []
         self.ending = ""
         self.validation: Validation | None = None
+        self._calibrated: dict[str, str] = {}
         self._task = model.task  # before it is finalized
         self._start = time.perf_counter()
         scored = len(self.dev or ()) + sum(len(data[name]) for name in tests_of(data))
@@ -165,6 +166,11 @@ class HeadTrainer(abc.ABC):
         layer.kernel.assign(self.as_model_reads(head.kernel * factor))
         layer.bias.assign(head.bias * factor)
         self.validation = found
+        if found and loss != "squared":
+            self._calibrated = {
+                "calibrated": f"by cross-validation (logits times {factor:.3g}, in the "
+                "weights of the head)"
+            }
         say(self.ending)
         if self.dev is not None:
             self._answers = self.answers(Predictor(self.model), "dev", self.dev)
@@ -296,7 +302,11 @@ class HeadTrainer(abc.ABC):
             answers=self._answers,
             validated=self.cross_validated() if self.dev is None else None,
             history=self.history,
-            settings={**self.gained, **training_notes(self.ending)},
+            settings={
+                **self.gained,
+                **self._calibrated,
+                **training_notes(self.ending),
+            },
             seconds=time.perf_counter() - self._start,
         )
 

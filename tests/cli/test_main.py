@@ -136,7 +136,7 @@ def test_bfloat16_is_suggested_where_weights_are_updated(
     command = ["train", "classification", "--train", str(spam_file)]
     command += ["--encoder", str(encoder_folder), "--output", str(tmp_path / "new")]
     main(command)
-    assert ("computes in bfloat16" in capfd.readouterr().err) == is_told
+    assert ("can compute in bfloat16" in capfd.readouterr().err) == is_told
 
 
 def test_train_by_column_numbers_without_header(

@@ -15,6 +15,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 import bert_keras
+from bert_keras.cli.info import describe
 from bert_keras.exports.model_card import _PIPELINES, model_card, usage_of
 from bert_keras.files.json_file import json_text
 from bert_keras.models.model_folder import save_model
@@ -71,6 +72,12 @@ def test_the_card_of_a_run_is_in_the_form_of_the_hub(
     assert "fine-tuned from `encoder`:" in card.text
     assert str(encoder_folder) not in card.text  # a card is published
     assert "truncated to 24 tokens" in card.text
+    assert "Its probabilities are not calibrated: " in card.text
+    counts = re.search(r"([\d,]+) parameters; ([\d,]+) in the whole model", card.text)
+    facts = describe(spam_run.folder)
+    assert counts and counts[2] == f"{facts['parameters']:,}"
+    head = 3 * (facts["hidden_size"] + 1)
+    assert counts[1] == f"{facts['parameters'] - head:,}"
 
 
 def test_an_accuracy_has_the_interval_of_its_rows(spam_run: Any) -> None:

@@ -128,6 +128,13 @@ def test_the_size_and_the_batch_follow_the_measured_speed(
     assert found["learning rate"][0] == "0.002" and found["dropout"][0] == "0"
     assert plan.estimate.seconds == pytest.approx(7200, rel=0.1)
     assert not (tmp_path / "run").exists()
+    monkeypatch.setattr(budget, "PRESETS", {"2/128/2": 0, "24/1024/16": 0})
+    short = PretrainConfig(minutes=1)
+    given: dict[str, Any] = {"vocab": place / "vocab", "config": short}
+    found = table(plan_pretraining(None, place / "dynamic", **given))
+    value, reason = found["model"]
+    assert value == "2/128/2 (tiny)"
+    assert reason.startswith("the smallest size, since there is little time: it reads ")
 
 
 @pytest.mark.slow

@@ -337,6 +337,11 @@ def test_continuing_from_a_checkpoint_starts_with_its_loss(
         learning_rate=1e-12,
     )
     assert again.scores == pytest.approx(whole.scores, abs=1e-5)
+    starts = [
+        json.loads((run_folder / "comparison.json").read_text())["settings"]["encoder"]
+        for run_folder in (whole.folder.parent, tmp_path / "more")
+    ]
+    assert starts == ["new, with random weights", str(tmp_path / "origin")]
 
 
 @pytest.mark.thorough

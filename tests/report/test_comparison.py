@@ -136,7 +136,7 @@ def test_runs_of_which_less_is_known_are_compared(tmp_path: Path) -> None:
     path.write_text(json.dumps(note), "utf-8")
     page = compare_runs(folders, output=tmp_path / "page.html").read_text("utf-8")
     assert "It is not known whether the rows of test are the same" in page
-    assert "The answers cannot be compared: " in page
+    assert "compared of new and old: old has no note of the mistakes" in page
     folds = {"three": "cross-validation, 3 folds", "five": "cross-validation, 5 folds"}
     validated = [
         run(tmp_path / name, note={"scores": {split: {"accuracy": 0.9}}})
@@ -148,6 +148,34 @@ def test_runs_of_which_less_is_known_are_compared(tmp_path: Path) -> None:
     pretrained = [run(tmp_path / n, note={"scores": scores}) for n in ("one", "other")]
     page = compare_runs(pretrained, output=tmp_path / "page.html").read_text("utf-8")
     assert "Answers that changed" not in page and page.count("held-out data</h") == 1
+
+
+def test_why_answers_are_not_compared(tmp_path: Path) -> None:
+    first = answers_of(tmp_path / "first", a="B")
+    other = answers_of(tmp_path / "other", a="B")
+    path, page = other / "comparison.json", tmp_path / "page.html"
+    note = json.loads(path.read_text("utf-8"))
+
+    def shown(**changes: Any) -> str:
+        path.write_text(json.dumps(note | changes), "utf-8")
+        return compare_runs([first, other], output=page).read_text("utf-8")
+
+    said = "No answers are compared of first and other: "
+    assert f"{said}the rows of test are not the same" in shown(digests={"test": "x"})
+    assert f"{said}it is not known whether the rows of test" in shown(digests={})
+    moved = {"dev": note["mistakes"]["test"]}
+    assert f"{said}the mistakes are of test and of dev" in shown(mistakes=moved)
+    right = [answers_of(tmp_path / name) for name in ("one", "two")]
+    compare_runs(right, output=page)
+    assert "one and two: neither made a mistake on test" in page.read_text("utf-8")
+
+
+def test_a_setting_that_one_run_lacks_and_another_leaves_open_is_equal(
+    tmp_path: Path,
+) -> None:
+    folders = [run(tmp_path / "a", dropout=None), run(tmp_path / "b")]
+    page = compare_runs(folders, output=tmp_path / "page.html").read_text("utf-8")
+    assert "dropout" not in page and "<p>None.</p>" in page
 
 
 def test_mistakes_that_are_not_wrong_answers_are_not_noted() -> None:

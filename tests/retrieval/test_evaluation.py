@@ -231,7 +231,7 @@ def test_a_query_does_not_find_itself(
             assert scores["ndcg_at_10"] == pytest.approx(wanted, abs=5e-5)
         assert read_run(own)["q1"].keys() == {"d2"}
         told = capsys.readouterr().err
-        assert "1 hit, which has its query's id, is dropped, as in BEIR" in told
+        assert "1 hit is dropped: as in BEIR, a document with the id of the" in told
         repeated = "given.trec: 1 row repeats an earlier one: line 3"
         assert (repeated in told) == (given is not None)
         lost = "1 judged document is not in corpus.jsonl, and counts as never found: d9"

@@ -90,12 +90,14 @@ def without_vnni(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_of_forms_that_are_about_as_fast_the_first_is_taken() -> None:
     take, quick, left_out, slower = advice()
     assert take == (
-        "take onnx, 78 texts/s under 32 clients: bert-keras export 'my emails' EXPORT "
-        "--format onnx; bert-keras serve EXPORT"
+        "for the most texts/s, under 32 clients, take onnx (78 texts/s, 4.0 ms for one "
+        "text): bert-keras export 'my emails' EXPORT --format onnx; bert-keras serve "
+        "EXPORT"
     )
     assert quick == (
-        "least time for one text in a process: openvino, 3.0 ms: bert-keras export "
-        "'my emails' EXPORT --format openvino; bert-keras serve EXPORT"
+        "for the least time for one text, in a process, take openvino (80 texts/s, 3.0 "
+        "ms for one text): bert-keras export 'my emails' EXPORT --format openvino; "
+        "bert-keras serve EXPORT"
     )
     assert "int8" in left_out and "--data" in left_out
     assert slower == (
@@ -105,15 +107,38 @@ def test_of_forms_that_are_about_as_fast_the_first_is_taken() -> None:
 
 
 def test_int8_is_taken_if_its_score_is_near() -> None:
-    take, quick, *_ = advice("accuracy", 0.2)
-    assert take.startswith("take openvino int8, 120 texts/s under 32 clients, accuracy")
+    take, *others = advice("accuracy", 0.2)
+    assert take.startswith("for the most texts/s, under 32 clients, and the least time")
+    assert "take openvino int8 (120 texts/s, 2.0 ms for one text, accuracy 0.8" in take
     assert take.endswith("--calibrate FILE; bert-keras serve EXPORT")
-    assert quick.endswith("openvino int8, 2.0 ms")
-    assert advice("accuracy", 0.01)[0].startswith("take onnx, 78 texts/s")
+    assert not any(" take " in line for line in others)
+    assert "take onnx (78 texts/s" in advice("accuracy", 0.01)[0]
 
 
 def test_a_form_that_failed_is_not_taken() -> None:
-    assert advice(without="onnx")[0].startswith("take openvino, 80 texts/s")
+    assert "take openvino (80 texts/s" in advice(without="onnx")[0]
+
+
+@pytest.mark.parametrize("calibrate", [None, "train.csv"])
+def test_int8_that_has_read_the_scored_rows_is_told(
+    calibrate: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+    measured = {"row": {"accuracy": 0.9, "milliseconds": 2.0}, "score": "accuracy"}
+    monkeypatch.setattr(module, "_made", lambda *words: given.append(words[2]) or "no")
+    monkeypatch.setattr(module, "_size", lambda _: 1)
+    monkeypatch.setattr(module, "_measured", lambda *_: {**measured, "most_score": 1})
+    monkeypatch.setattr(module, "_served", lambda *_: {module._SPEED: 9.0})
+    *_, last = bench_advice = module.bench(
+        "emails", data="test.csv", calibrate=calibrate
+    ).advice
+    told = "openvino int8 was calibrated with the scored rows of test.csv"
+    assert last.startswith(told) == (calibrate is None)
+    assert set(given) == {calibrate or "test.csv"} and len(bench_advice) <= 2
+    refused(
+        lambda: module.bench("emails", ["other"], calibrate="train.csv"),
+        "`calibrate`", "folder emails, folder other",
+    )  # fmt: skip
 
 
 def test_forms_that_fail_are_rows_with_the_reason(

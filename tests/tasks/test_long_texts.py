@@ -178,8 +178,8 @@ def test_windows_over_the_limit_are_counted(
     assert (
         "are longer than 24 tokens: read in 2.0 windows on average, 2.0 times" in said
     )
-    line = "truncated: 152.0 tokens on average, of which 70% are not read; a higher"
-    assert f"{line} `max_windows` reads them in full: " in said
+    line = "truncated: it has 152 tokens, of which 70% are not read; a higher"
+    assert f"{line} `max_windows` reads them in full, for " in said
     assert long["end"] <= 250 and short["end"] <= 200
 
 

@@ -21,7 +21,8 @@ from bert_keras.text.truncation import Truncation
         (
             [24, 24],
             [1, 4],
-            "2 of 3 texts (67%) are truncated to 24 tokens: 26.5 tokens on average",
+            "2 of 3 texts (67%) are truncated to 24 tokens: they have 26.5 tokens on "
+            "average",
         ),
     ],
 )

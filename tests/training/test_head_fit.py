@@ -208,6 +208,9 @@ def test_a_linear_run_writes_an_ordinary_folder(
     )
     assert told in (tmp_path / "model" / "report.html").read_text("utf-8")
     assert "mean of the tokens' vectors" in card and "chose the epoch" not in card
+    is_calibrated = name in ("classification", "multi-label")
+    said = "Its probabilities are calibrated by cross-validation"
+    assert (said in card) == is_calibrated and "not calibrated" not in card
     assert validation in (tmp_path / "model" / "report.html").read_text("utf-8")
     assert not list(tmp_path.glob(".*run*"))
 

@@ -227,18 +227,26 @@ def check_int8(kind: str) -> None:
 
 
 def write_int8(
-    path: Path, target: Path, kind: str, batches: Sequence[dict[str, np.ndarray]]
+    path: Path,
+    target: Path,
+    kind: str,
+    batches: Sequence[dict[str, np.ndarray]],
+    *,
+    is_careful: bool = False,
 ) -> None:
     """Write a model file with weights and products in int8.
 
     OpenVINO: weights, and activations with ranges measured on the batches. ONNX:
-    weights; the ranges of activations are computed at each call, over all its texts.
+    weights, with a scale for each column; the ranges of activations are computed at
+    each call, over all its texts.
 
     Args:
         path: as `write_model_file` wrote it.
         target: the file to write.
         kind: `openvino` or `onnx`.
         batches: inputs of the model by name, for OpenVINO.
+        is_careful: whether, for ONNX, the second products of the feed-forward networks
+            stay in float32; their activations have the widest range.
     """
     if kind == "onnx":
         quantization = package("onnxruntime.quantization", "int8 for onnx")
@@ -248,6 +256,8 @@ def write_int8(
                 os.fspath(target),
                 weight_type=quantization.QuantType.QInt8,
                 op_types_to_quantize=["MatMul", "Gather"],
+                per_channel=True,
+                nodes_to_exclude=_narrowing_products(path) if is_careful else None,
             )
         say(
             "int8 for onnx takes the ranges of activations from each batch: an answer "
@@ -264,3 +274,16 @@ def write_int8(
             subset_size=len(batches),
         )
         openvino.save_model(quantized, os.fspath(target), compress_to_fp16=False)
+
+
+def _narrowing_products(path: Path) -> list[str]:
+    """Return the products of an ONNX file by weights of fewer columns than rows."""
+    graph = package("onnx", "int8 for onnx").load(os.fspath(path)).graph
+    sizes = {each.name: tuple(each.dims) for each in graph.initializer}
+    return [
+        node.name
+        for node in graph.node
+        if node.op_type == "MatMul"
+        and len(size := sizes.get(node.input[1], ())) == 2
+        and size[0] > size[1] > 1
+    ]

@@ -429,7 +429,7 @@ def test_int8_that_loses_too_much_leaves_nothing(
     from bert_keras.inference import engine_export
 
     # As after a bad calibration: a model whose weights are those of another.
-    def spoil(path: Path, target: Path, kind: str, batches: Any) -> None:
+    def spoil(path: Path, target: Path, kind: str, batches: Any, **_: Any) -> None:
         import onnx
         from onnx import numpy_helper
 

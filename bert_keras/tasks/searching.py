@@ -176,11 +176,9 @@ class Documents(tf.Module):
             for row, each in enumerate(equal)
         ]
         self.same = np.array(same) if len(first) < self.count else None
-        self.words: Any = None
-        if words is not None:
-            self.words = _Words(words, self.count)
-            with tf.device("CPU"):
-                self.equal = tf.Variable(equal, trainable=False)
+        with tf.device("CPU"):
+            self.equal = tf.Variable(equal, trainable=False)
+        self.words: Any = None if words is None else _Words(words, self.count)
 
     def answers(self, rows: Any, scores: Any) -> dict[str, tf.Tensor]:
         """Return `ids`, `texts` and `scores` of rows, int32 [B, K]."""
@@ -226,6 +224,10 @@ class Documents(tf.Module):
         rows = tf.sort(self._best(bits, count, self._agreement)[0], axis=1)
         found = unit_vectors(self._numbers(tf.gather(self.rescoring, rows)))
         cosines = tf.einsum("bd,bkd->bk", queries, found)
+        # As in `_best`, equal texts have the score of the first one.
+        texts = tf.gather(self.equal, rows)
+        is_equal = tf.cast(texts[:, :, None] == texts[:, None], tf.int32)
+        cosines = tf.gather(cosines, tf.argmax(is_equal, axis=-1), batch_dims=1)
         scores, places = tf.math.top_k(cosines, top)
         return tf.gather(rows, places, batch_dims=1), scores
 

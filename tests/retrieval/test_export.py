@@ -77,11 +77,7 @@ def test_the_nearest_texts(
     loaded = load_predictor(folder)
     rows = loaded.predict(QUERIES)
     for row, wanted in zip(rows, found(QUERIES, top=3), strict=True):
-        ids = [each["id"] for each in wanted]
-        if dtype == "binary":  # rescored equal texts differ by rounding
-            assert sorted(row["ids"]) == sorted(ids)
-        else:
-            assert row["ids"] == ids
+        assert row["ids"] == [each["id"] for each in wanted]
         assert row["texts"] == [each["text"] for each in wanted]
         scores = [each["score"] for each in wanted]
         np.testing.assert_allclose(row["scores"], scores, atol=1e-5)

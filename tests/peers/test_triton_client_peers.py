@@ -16,7 +16,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.serving import Server
 from bert_keras.serving.config import ServeConfig
 
-TEXTS = ["win cash now", "", "see you at six", "日本"]
+TEXTS = ["win cash now", "it rains", "see you at six", "日本"]
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,10 @@ def test_tritonclient_with_its_defaults(served: Any, protocol: str) -> None:
             wrong = module.InferInput("text", [2, 2], "BYTES")
             wrong.set_data_from_numpy(np.array(TEXTS, object).reshape(2, 2))
             client.infer("letters", [wrong])
+        with pytest.raises(Exception, match="`text` must not be empty"):
+            blank = module.InferInput("text", [2], "BYTES")
+            blank.set_data_from_numpy(np.array(["a", ""], object))
+            client.infer("letters", [blank])
     expected = load_predictor(folder).predict(TEXTS)
     labels = [each.decode() for each in found.as_numpy("label")]
     assert labels == [each["label"] for each in expected]

@@ -374,6 +374,7 @@ class _Training:
                 distillation=self.distillation,
                 tries_layers=plan.tries_layers,
                 vectors=plan.vectors,
+                fold=plan.request.fold,
             )
             trainer: Trainer = TRAINERS[config.method](model, plan.rows, context)
             if attempt == 0 and not plan.request.is_one_of_several:

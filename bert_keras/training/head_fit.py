@@ -124,6 +124,7 @@ class HeadTrainer(abc.ABC):
         self.unlabeled = data.get("unlabeled")
         self.run, self.config = context.folder, context.config
         self.devices, self.stop = context.devices, context.stop
+        self.fold = context.fold
         self._scores: dict[str, Any] = {}
         self._answers: dict[str, np.ndarray] = {}
         self.history: list[dict[str, Any]] = []
@@ -318,7 +319,8 @@ class HeadTrainer(abc.ABC):
         self, predictor: Predictor, name: str, rows: Columns
     ) -> dict[str, np.ndarray]:
         """Return the answers to the rows of a data set, and show the progress."""
-        with self.forecast.examples(f"scoring {name}", len(rows)) as bar:
+        shown = "held-out" if name == self.fold else name
+        with self.forecast.examples(f"scoring {shown}", len(rows)) as bar:
             return predictor.answers(rows, seen=bar.add)
 
     @functools.cached_property

@@ -74,6 +74,7 @@ class RunContext:
         distillation: what a teacher teaches, if there is one.
         tries_layers: whether a linear head on all layers is compared with others.
         vectors: as in `Plan`.
+        fold: the name of the rows that are a training fold; they are shown as held-out.
     """
 
     folder: RunFolder | None
@@ -84,6 +85,7 @@ class RunContext:
     distillation: Any = None  # a `Teaching`; of fine-tuning, a `Distillation`
     tries_layers: bool = False
     vectors: np.ndarray | None = None
+    fold: str = ""
 
 
 class TrainingLoop(abc.ABC):

@@ -400,6 +400,8 @@ class _Runs:
         if is_held_out:
             rows = read_rows(request, named_or_given(request.task))[0]["train"]
             folds = _folds_of(self.plan, rows)
+            for note in self.plan.notes:  # on all rows; those on folds are not told
+                say(note)
         plans: dict[str, Plan] = {}
         names: dict[str, list[str]] = {}
         last: dict[str, Plan] = {}
@@ -428,6 +430,8 @@ class _Runs:
                     plan_of(dataclasses.replace(request, **given, **part))[0]
                     for part in parts
                 ]
+                if is_held_out:
+                    made = [dataclasses.replace(plan, notes=()) for plan in made]
                 if is_held_out:
                     chosen = dataclasses.replace(request, tries_methods=True, **whole)
                     last[method] = plan_of(chosen)[0]
@@ -474,8 +478,10 @@ class _Runs:
         if tried.last:
             show(score_table({"per_method": found}))
             plan = tried.last[best]
-            others = ", ".join(method for method in found if method != best)
-            reason = f"{words(score).lower()} {found[best][score]:.4f}, above {others}"
+            reason = (
+                f"{words(score).lower()} {found[best][score]:.4f}, the best of "
+                f"{', '.join(found)}"
+            )
             choice = Choice("method", best, reason, "--method")
             choices = [
                 choice,

@@ -250,7 +250,8 @@ def test_methods_are_compared_on_the_same_rows(
     assert sorted(sum(seen["finetune"], [])) == sorted(TEXTS)
     assert seen["linear"][3] == [] and len(trainer.calls) == 10
     assert tables[-1][0]["name"] == "method"
-    assert tables[-1][0]["reason"] == "accuracy 0.7500, above finetune, contrastive"
+    best_of = f"the best of {', '.join(found)}"
+    assert tables[-1][0]["reason"] == f"accuracy 0.7500, {best_of}"
     assert "per_method" in (tmp_path / "m" / "scores.json").read_text("utf-8")
 
 

@@ -383,16 +383,7 @@ class _Training:
                 f"training {plan.task.name}: {sizes_of(plan)}; the run is in {path}"
                 f"{replacement_note(plan.output)}"
             )
-            head = None
-            if config.linear_probe and not (run and run.steps):
-                loop = cast(FineTuningLoop, trainer)
-                then = loop.progress.rows_left
-                head = probe(model, plan.rows, context, then=then)
-            first = first_score(
-                plan, model, context, fitted=head, finish=finish_run, begun=begun
-            )
-            if first is not None and may_be_linear(plan):
-                cast(ContrastiveFit, trainer).least = first.rank
+            first = _first_score(plan, model, trainer, context, begun)
             try:
                 trainer.train()
             except RunStopped as stopped:
@@ -418,6 +409,29 @@ class _Training:
             if run is not None:
                 remove_run(run)
         return result
+
+
+def _first_score(
+    plan: Plan,
+    model: TaskModel,
+    trainer: Trainer,
+    context: RunContext,
+    begun: float,
+) -> FirstScore | None:
+    """Fit the head before the other weights, where the plan asks for it, and score it.
+
+    `begun` is when the run began. A contrastive run learns what it has to reach.
+    """
+    head, run = None, context.folder
+    if plan.config.linear_probe and not (run and run.steps):
+        then = cast(FineTuningLoop, trainer).progress.rows_left
+        head = probe(model, plan.rows, context, then=then)
+    first = first_score(
+        plan, model, context, fitted=head, finish=finish_run, begun=begun
+    )
+    if first is not None and may_be_linear(plan):
+        cast(ContrastiveFit, trainer).least = first.rank
+    return first
 
 
 def sizes_of(plan: Plan) -> str:

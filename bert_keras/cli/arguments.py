@@ -90,8 +90,9 @@ def print_plan(plan: Decided, output: str | None = None) -> None:
     for line in [*plan_lines(plan.table()), *plan.notes]:
         print(line)
     if plan.estimate is not None:
-        estimate = plan.estimate.line()
-        print(estimate if output is None else estimate + replacement_note(output))
+        print(plan.estimate.line())
+    if output is not None and (line := replacement_note(output)):
+        print(line)
 
 
 def add_slices(parser: argparse.ArgumentParser) -> None:

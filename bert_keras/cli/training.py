@@ -169,6 +169,8 @@ def _add_several_runs(parser: argparse.ArgumentParser) -> None:
 def run_train(options: argparse.Namespace) -> None:
     check_task_name(options.task)
     check_planned_output(options)
+    if options.plan:
+        _check_single(options)
     tests = _tests(options)
     files = [
         (options.train, options.target_file),
@@ -196,7 +198,6 @@ def run_train(options: argparse.Namespace) -> None:
     }
     train: Any = training.train
     if options.plan:
-        _check_single(options)
         train = training.plan
     elif options.seeds > 1:
         train = functools.partial(several_runs.train_seeds, seeds=options.seeds)
@@ -250,8 +251,9 @@ def _check_single(options: argparse.Namespace) -> None:
     for name, value in several.items():
         if value:
             received = "both" if value is True else value
+            many = ", which makes about ten" if name == "--try" else ""
             raise ConfigError(
-                f"`--plan` shows one run: leave out `{name}`; received {received}"
+                f"`--plan` shows one run: leave out `{name}`{many}; received {received}"
             )
 
 

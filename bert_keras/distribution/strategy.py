@@ -60,6 +60,11 @@ class Devices:
         """Whether all batches must have one shape, as the TPU's compiler requires."""
         return self.name == "tpu"
 
+    @property
+    def has_gpu(self) -> bool:
+        """Whether this machine has a GPU."""
+        return bool(tf.config.list_physical_devices("GPU"))
+
     def check_batch_size(self, batch_size: int, parts: int) -> None:
         """Raise ConfigError unless each replica gets examples of each part of a batch.
 

@@ -33,7 +33,7 @@ from bert_keras.checkpoints.sentence_files import (
     text_length,
 )
 from bert_keras.config import KEY, BertConfig
-from bert_keras.errors import CheckpointError, ConfigError, first_of
+from bert_keras.errors import CheckpointError, ConfigError, counted, first_of
 from bert_keras.files.atomic import CARD
 from bert_keras.files.json_file import read_json
 from bert_keras.scoring.intervals import wilson_interval
@@ -321,8 +321,8 @@ def _longer(settings: Mapping[str, Any]) -> str:
 
 def _sizes(config: BertConfig) -> str:
     return (
-        f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
-        f"{config.num_attention_heads} attention heads"
+        f"{counted(config.num_hidden_layers, 'layers')}, hidden size "
+        f"{config.hidden_size}, {config.num_attention_heads} attention heads"
     )
 
 

@@ -114,7 +114,7 @@ class _Measuring:
         reasons = {}
         if self._config.batch_size is None:
             reasons["batch_size"] = (
-                "the smallest within a tenth of the best measured speed"
+                "the smallest with nine tenths of the best measured speed"
             )
         if encoder is None and self._config.teacher is None and vocab is not None:
             speed, reasons["size"] = self._largest(vocab)
@@ -133,7 +133,7 @@ class _Measuring:
         """Return the largest named size that reads enough tokens, and the reason."""
         tokens = len(WordPieceTokenizer.from_folder(vocab).vocabulary)
         first, *others = (self._config.new_sizes(name, tokens) for name in PRESETS)
-        end = f"; a larger one is chosen if it reads {_LEAST}"
+        end = f"; a larger one would have to read {_LEAST}"
         found = self._speed(first)
         for sizes in others:
             slower = _operations(sizes) / _operations(found.encoder)
@@ -156,10 +156,10 @@ class _Measuring:
         if read >= 0.1:
             about = f"about {read:,.{0 if read >= 10 else 1}f} tokens"
         if found.encoder == first and read < _LEAST:
-            which = "the smallest size, since there is little time: it"
+            which = "the smallest size: in this time, it"
         else:
-            which = "a new model, which"
-        return found, f"{which} reads {about} for each weight{end}"
+            which = "in this time, it"
+        return found, f"{which} reads {about} per weight of its blocks{end}"
 
     def _tokens_for_weight(self, sizes: BertConfig, speed: float) -> float:
         """Return how many tokens are read for each weight of the blocks."""

@@ -43,7 +43,7 @@ from bert_keras.pretraining.pretrainer import (
     new_pretrainer,
 )
 from bert_keras.pretraining.shards import masking_of
-from bert_keras.report.comparison import HELD_OUT
+from bert_keras.report.report import HELD_OUT
 from bert_keras.runs.notes import collected, say
 from bert_keras.runs.progress import duration
 from bert_keras.runs.run_folder import checked_steps, digest_of

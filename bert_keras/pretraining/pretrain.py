@@ -20,12 +20,13 @@ from bert_keras.files.atomic import check_output_place, check_path, replaced_fol
 from bert_keras.pretraining.budget import plan_of_budget
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.estimate import estimate_of
+from bert_keras.pretraining.files import paths_of
 from bert_keras.pretraining.loop import PretrainingLoop
 from bert_keras.pretraining.plan import PretrainingPlan, make_pretraining_plan, model_of
 from bert_keras.pretraining.pretrainer import BertPretrainer, write_pretrainer
 from bert_keras.pretraining.source import PretrainingBatches
-from bert_keras.report.comparison import HELD_OUT, write_run
-from bert_keras.report.report import write_report
+from bert_keras.report.comparison import write_run
+from bert_keras.report.report import HELD_OUT, write_report
 from bert_keras.report.terminal import plan_lines
 from bert_keras.runs.environment import environment
 from bert_keras.runs.notes import collected, notes_so_far, say, show
@@ -145,6 +146,8 @@ def _plan_of(
     inputs = {"encoder": encoder, "data": data, "vocab": vocab, "held_out": held_out}
     if output is not None:
         check_output_place("output", output, {**inputs, "teacher": config.teacher})
+    if held_out is not None:
+        paths_of(held_out)  # before anything is measured
     devices = find_strategy(config.strategy)  # before TensorFlow computes anything
     with devices.together():
         own = output if devices.is_chief else None  # which alone reads the run
@@ -206,12 +209,15 @@ def _write(
     run: RunFolder, loop: PretrainingLoop, plan: PretrainingPlan, command: str
 ) -> None:
     """Write the model and the report of a completed run."""
-    scores, added = loop.scores, plan.config.add_tokens
+    added = plan.config.add_tokens
+    best_score = "replaced_token_loss" if plan.generator else "perplexity"
+    scores = {HELD_OUT: loop.scores} if loop.scores else {}
     unused = plan.config.unused()
     skipped = int(sum(row.get("skipped_updates", 0) for row in loop.history))
     with replaced_folder(run.path / MODEL) as folder:
         write_pretrainer(folder, loop.model, plan.tokenizer)
-        write_readme(run.path / MODEL, folder, name=run.path.name)
+        scored = {"scores": scores, "best_score": best_score}
+        write_readme(run.path / MODEL, folder, name=run.path.name, report=scored)
     model = os.fspath(run.path / MODEL)
     report: dict[str, Any] = {
         "settings": {
@@ -221,15 +227,16 @@ def _write(
                 for k, v in dataclasses.asdict(plan.config).items()
                 if k not in unused
             },
+            "steps_made": loop.step,
             **plan.sizes.to_dict(),
             **({"add_tokens": described(added)} if added else {}),
             **({"skipped_updates": skipped} if skipped else {}),
         },
         "data": {str(phase.data): phase.facts() for phase in plan.phases},
         "history": loop.history,
-        "scores": {HELD_OUT: scores} if scores else {},
+        "scores": scores,
         "mistakes": [],
-        "best_score": "replaced_token_loss" if plan.generator else "perplexity",
+        "best_score": best_score,
         "environment": {**environment(), "devices": loop.devices.line()},
         "command": command,
         "choices": plan.table(),

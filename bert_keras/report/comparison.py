@@ -25,7 +25,6 @@ RUN = "comparison.json"
 _UNKNOWN = "–"
 _NOT_COMPARED = ("best_epoch_dev_loss", "training_seconds")  # differ by chance
 _MOST_CLASSES = 15  # whose scores differ most; all follow, folded
-HELD_OUT = "held-out data"  # as pages name it
 _FOLDS = "cross-validation"
 _OBJECTS = (
     *("settings", "rows", "digests", "per_class", "mistakes"),

@@ -16,7 +16,9 @@ _LEAST_SMOOTHED = 30  # points; a shorter curve is drawn as it is
 _SPAN = 15  # a smoothed curve remembers this part of its points
 
 
-def training_curves(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Markup]:
+def training_curves(
+    history: Sequence[Mapping[str, Any]], *, dev: str = "dev"
+) -> list[markupsafe.Markup]:
     """Return one chart for each kind of number and horizontal axis.
 
     The loss comes first, the learning rate beside it. Long curves are smoothed, with
@@ -24,6 +26,7 @@ def training_curves(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Mar
 
     Args:
         history: rows such as `{"epoch": 1, "step": 40, "loss": 0.5}`.
+        dev: what the names of curves call the data of keys such as `dev_loss`.
     """
     curves = curves_of(history)
     charts: dict[tuple[str, str], dict[str, list[Point]]] = {}
@@ -31,7 +34,8 @@ def training_curves(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Mar
     ordered = sorted(curves.items(), key=lambda curve: curve[0][1].startswith("dev_"))
     keys = {key for _, key in curves}
     for (axis, key), points in ordered:
-        name, family = words(key), _family(key, points)
+        shown = f"{dev}_{key[4:]}" if key.startswith("dev_") else key
+        name, family = words(shown), _family(key, points) or words(shown)
         if f"dev_{key}" in keys and not is_loss(key):
             name = family = f"{name} of training rows"
         charts.setdefault((family, axis), {})[name] = points
@@ -95,12 +99,12 @@ def is_loss(key: str) -> bool:
 
 
 def _family(key: str, points: Sequence[Point]) -> str:
-    """Return the name of the chart that a curve belongs to."""
+    """Return the name of the chart that a curve shares, if it has none of its own."""
     if is_loss(key):
         return "Loss"
     # A held-out number that stays within 1, such as accuracy or a correlation.
     is_score = key.startswith("dev_") and all(not abs(y) > 1 for _, y in points)
-    return "Scores" if is_score else words(key)
+    return "Scores" if is_score else ""
 
 
 def _with_smoothed(

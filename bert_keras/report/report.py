@@ -42,6 +42,7 @@ _PARTS = {
 }
 _MOST_ROWS = 30  # of mistakes and of doubtful labels
 _MOST_CARDS = 3
+HELD_OUT = "held-out data"  # of pretraining, as pages name it
 _MOST_CSV = 1000  # doubtful labels that the page holds to be saved
 DOUBTFUL = "doubtful_labels.csv"
 _NO_SPLITS = ("runs", "diverged")  # scores of something else than a data set
@@ -129,7 +130,9 @@ def write_report(
         title=title,
         cards=_cards(scores, best_score, slices),
         scores=nested_table(plain, corner="Split"),
-        charts=training_curves(history),
+        charts=training_curves(
+            history, dev="held_out" if HELD_OUT in scores else "dev"
+        ),
         runs=compared_curves(runs or {}, keys=("loss", f"dev_{best_score}")),
         learning_curve=_learning_curve(learning_curve, best_score),
         students=_students(students),

@@ -184,7 +184,7 @@ def tuned_weight(
     # Of equal ones the nearest to 1, which needs no choice.
     best = max(WEIGHTS, key=lambda each: (tried[each], -abs(math.log(each))))
     compared = {"vectors alone": score(others, vectors), "weight 1": rest[1.0]}
-    where = "" if best == 1 else " (the best on the other half)"
+    where = "" if best == 1 else " (the best on the tuned half)"
     compared |= {f"weight {best:g}{where}": rest[best]}
     chosen = max(compared, key=compared.__getitem__)  # of equal ones the simplest
     weight: float | None = best
@@ -192,7 +192,7 @@ def tuned_weight(
     if chosen == "vectors alone":
         advice, weight = "leave out --hybrid", None
     elif chosen == "weight 1":
-        advice, weight = "use --hybrid without a weight", 1.0
+        advice, weight = "use --hybrid as it is, with weight 1", 1.0
     found = ", ".join(f"{value:.4f} with {name}" for name, value in compared.items())
     say(f"{advice}: on {len(others):,} of the judged queries, nDCG@10 is {found}")
     rows = {

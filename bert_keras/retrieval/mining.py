@@ -64,12 +64,12 @@ class MinedNegatives(NamedTuple):
         rows = len(self.columns)
         line = (
             f"{counted(self.mined, 'negatives')} for {counted(rows, 'pairs')}; mean "
-            f"{self.measure} of all pairs {self.positive_score:.3f}"
+            f"{self.measure} {self.positive_score:.3f} of all pairs"
         )
         if self.mined:
             line += (
-                f", of negatives {self.negative_score:.3f}, on average "
-                f"{self.gap:.3f} lower than of their own pairs"
+                f", {self.negative_score:.3f} of negatives and "
+                f"{self.negative_score + self.gap:.3f} of the pairs that they belong to"
             )
         if self.without == rows:
             line += "; a wider range or a smaller margin may find some"

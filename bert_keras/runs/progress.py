@@ -256,8 +256,8 @@ class Progress:
         may_end_early = self._may_end_early and not is_done
         may_be_less = may_end_early or any(less for _, less in _following)
         at_most = "at most " if may_be_less else ""
-        of_rest = " for the rest" if is_done else ""
-        return [f"{at_most}{duration(left)} left{of_rest}"]
+        in_all = " in all" if is_done else ""
+        return [f"{at_most}{duration(left)} left{in_all}"]
 
     def _print(self, fields: Fields) -> None:
         report(self.line(fields()))

@@ -392,10 +392,10 @@ def run_path(output: str | os.PathLike[str], name: str = "run") -> Path:
 
 
 def replacement_note(output: str | os.PathLike[str]) -> str:
-    """Return what follows the place of a run if the run will replace a folder."""
+    """Return a line if a run will replace a folder, else an empty string."""
     if not os.path.lexists(output):
         return ""
-    return f", and will replace {os.fspath(output)}"
+    return f"{os.fspath(output)} exists, and is replaced when the run is complete"
 
 
 def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFolder:

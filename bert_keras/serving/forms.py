@@ -163,6 +163,10 @@ def bench(
                 found.append(_measured(path, data, seconds))
                 row |= found[-1]["row"]
                 row |= _served(path, found[-1], clients, seconds)
+                report(
+                    f"{form.name}: {row['milliseconds']:.1f} ms for one text, "
+                    f"{row[_SPEED]:,.0f} texts/s served"
+                )
             except (BertKerasError, OSError) as error:
                 row["reason"] = one_line(error)
     score, allowed = "", 0.0

@@ -165,7 +165,8 @@ class ContrastiveFit(HeadTrainer):
             f"({updates_for(len(targets))} updates of up to {ROWS} texts), and a "
             f"linear head on its vectors{note}"
         )
-        heads = heads_of(list(range(len(targets))), "all rows", unlabeled)
+        name = "all rows" if self.needs_folds else "pairs"
+        heads = heads_of(list(range(len(targets))), name, unlabeled)
         head = heads[-1] if unlabeled is not None else heads[powers.index(power)]
         return head, found, line
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import sliced
-from bert_keras.errors import BertKerasError, ConfigError, one_line
+from bert_keras.errors import BertKerasError, ConfigError, counted, one_line
 from bert_keras.lazy_names import deferred
 from bert_keras.runs.notes import say
 from bert_keras.scoring.curves import decision_curves
@@ -279,10 +279,14 @@ def explained_mistakes(
 
 
 def _left_out(done: int, chosen: int) -> str:
-    explained = f"{done} of its {chosen} mistakes" if done else "no mistake"
+    if not done:
+        return (
+            "to save time, the report does not explain mistakes; `bert-keras explain` "
+            "with `--mistakes N` does"
+        )
     return (
-        f"the report explains {explained}, to save time; `bert-keras explain` with "
-        "`--mistakes N` explains more"
+        f"to save time, the report explains {counted(done, 'mistakes')}, not {chosen}; "
+        "`bert-keras explain` with `--mistakes N` explains more"
     )
 
 

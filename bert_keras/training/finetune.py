@@ -262,6 +262,7 @@ def run_plan(plan: Plan, devices: Devices) -> TrainResult:
         try:
             return _run(plan, devices)
         except NoGain as found:
+            show(f"linear is better: {found}")
             return _run(_plan_by_linear(plan, devices, str(found)), devices)
 
 
@@ -379,10 +380,9 @@ class _Training:
             trainer: Trainer = TRAINERS[config.method](model, plan.rows, context)
             if attempt == 0 and not plan.request.is_one_of_several:
                 devices.announce(config.precision)
-            show(
-                f"training {plan.task.name}: {sizes_of(plan)}; the run is in {path}"
-                f"{replacement_note(plan.output)}"
-            )
+            show(f"training {plan.task.name}: {sizes_of(plan)}; the run is in {path}")
+            if line := replacement_note(plan.output):
+                show(line)
             first = _first_score(plan, model, trainer, context, begun)
             try:
                 trainer.train()

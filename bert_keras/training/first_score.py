@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from bert_keras.distribution.strategy import Devices
 from bert_keras.exports.model_card import VALIDATION
 from bert_keras.files.atomic import replaced_folder
@@ -189,7 +187,7 @@ def _has_one(plan: Plan, devices: Devices) -> bool:
         and not devices.has_static_shapes
         and (
             may_be_linear(plan)
-            or work_of(plan) > LEAST_WORK * (_TIMES_ON_GPU if _has_gpu() else 1)
+            or work_of(plan) > LEAST_WORK * (_TIMES_ON_GPU if devices.has_gpu else 1)
         )
     )
 
@@ -202,10 +200,6 @@ def may_be_linear(plan: Plan) -> bool:
         and config.method == AUTO
         and not given_options(config, unused_by("linear"))
     )
-
-
-def _has_gpu() -> bool:
-    return bool(tf.config.list_logical_devices("GPU"))
 
 
 def work_of(plan: Plan) -> float:

@@ -19,6 +19,7 @@ from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.protocols import (
     Linear,
     TextTargets,
+    compares_rows,
     lengths_of,
     may_read_windows,
     reads_windows,
@@ -55,6 +56,10 @@ _IN_WINDOWS = ("finetune", "linear")  # methods that then read them so
 # After a linear probe, by `benchmarks/gpu_quality.py` (`probed`): rows of an update,
 # epochs, and the share of the usual learning rate.
 _PROBED = 4, 5, 0.5
+# Of a block in training, for each number of its output and each weight of its
+# attention: measured with 6 blocks of hidden size 384, from 128 to 512 tokens.
+_BYTES = 96, 9
+_MOST_BYTES = 8e9  # of all blocks for the texts of an update that is not in parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,6 +263,42 @@ def choose_windows(
     )
 
 
+def in_parts(
+    task: Task,
+    config: TrainConfig,
+    sizes: BertConfig,
+    lengths: TextLengths,
+    examples: int,
+) -> TrainConfig:
+    """Return the config with updates in parts, if their texts take much memory.
+
+    Applies where the loss compares the texts of a batch, which are several a row, and
+    neither batch nor parts are given: gradients are then computed from cached vectors
+    ([Gao et al. 2021](https://arxiv.org/abs/2101.06983)), and stay the same.
+
+    Args:
+        task, config: of the run, with its maximum length.
+        sizes: of the encoder.
+        lengths: of the training texts.
+        examples: the number of rows that they are of.
+    """
+    is_open = config.batch_size is None and config.accumulation == 1
+    if not is_open or config.teacher is not None or not compares_rows(task):
+        return config
+    batch = cast(int, config.finalized(task, examples).batch_size)
+    length = cast(int, config.max_length)
+    of_output, of_attention = _BYTES
+    one_block = of_output * sizes.hidden_size
+    one_block += of_attention * sizes.num_attention_heads * length
+    tokens = min(batch, examples) * int(lengths.read.sum()) / examples
+    parts = 1
+    while parts < batch and batch % (2 * parts) == 0:
+        if tokens / parts * sizes.num_hidden_layers * one_block <= _MOST_BYTES:
+            break
+        parts *= 2
+    return dataclasses.replace(config, accumulation=parts)
+
+
 def without_own_lengths(
     settings: Mapping[str, Any], config: TrainConfig
 ) -> tuple[dict[str, Any], list[str]]:
@@ -358,7 +399,7 @@ def chosen_length(
         line += f" ({default:,}: {before})"
         times = cost(chosen) / cost(default)
         if times >= 1.05:
-            line += f", for {times:.1f} times the computation"
+            line += f", for {times:.1f} times the computation of {default:,}"
     if chosen < most:
         line += f"; {most:,} would need more than {_MOST_COST:g} times"
     return Choice("max length", chosen, line, "--max-length")

@@ -612,9 +612,12 @@ class FineTuningLoop(TrainingLoop):
             before, what = values[:-1], "dev was still improving"
             if before and values[-1] <= max(before):
                 what = "the dev loss was still falling"
+            kept = ""
+            if self.best.epoch != self.epoch:
+                kept = f"epoch {self.best.epoch}, the best on dev, is kept; "
             self.ending = (
-                f"{what} in the last epoch, {self.epoch}: more --epochs may give a "
-                "better model"
+                f"{kept}{what} in the last epoch, {self.epoch}: more --epochs may give "
+                "a better model"
             )
         if self.ending:
             say(self.ending)

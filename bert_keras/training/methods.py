@@ -175,7 +175,7 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     if tries and lower_layers_help(head):
         reason += "; the encoder's lower layers are much better than its last"
         return chosen("linear", f"{reason}{also}")
-    return chosen("contrastive", f"{reason}{also}")
+    return chosen("contrastive", f"{reason}; linear instead if it scores higher{also}")
 
 
 def _against_contrastive(facts: Facts, sizes: Mapping[str, int]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from bert_keras.config import BertConfig
 from bert_keras.data.collection import JudgedCollection
 from bert_keras.data.columns import Columns
 from bert_keras.distribution.strategy import Devices
@@ -68,6 +69,7 @@ from bert_keras.training.lengths import (
     check_truncation,
     choose_length,
     choose_windows,
+    in_parts,
     inherited_windows,
     measure_lengths,
     truncation_notes,
@@ -230,10 +232,14 @@ def make_plan(
     task, config = reading.task, reading.config
 
     # The updates.
+    if facts.one_replica and not devices.has_gpu:
+        count = training_examples(task, rows["train"])
+        config = in_parts(task, config, reading.sizes, reading.lengths["train"], count)
     without_dev: Sequence[str] = ()
     if "dev" not in rows and config.method == "finetune":
         without_dev = check_without_dev(task, request.config)
-    config, updates = _updates(request.config, config, task, rows, reading.hidden_size)
+    width = reading.sizes.hidden_size
+    config, updates = _updates(request.config, config, task, rows, width)
     _check_devices(task, config, devices)
     labelled = len(rows["train"]) + len(rows.get(UNLABELED, ()))
     tries = facts.settings is not None and tries_layers(
@@ -278,7 +284,7 @@ class _Reading(NamedTuple):
     Attributes:
         lengths: of the texts in tokens, by the name of the rows.
         tokenizer: the encoder's, with added tokens.
-        hidden_size: of the encoder.
+        sizes: of the encoder.
     """
 
     task: Task
@@ -287,7 +293,7 @@ class _Reading(NamedTuple):
     notes: list[str]
     lengths: Mapping[str, TextLengths]
     tokenizer: WordPieceTokenizer
-    hidden_size: int
+    sizes: BertConfig
 
 
 def _reading(
@@ -320,8 +326,8 @@ def _reading(
     config = dataclasses.replace(config, max_length=length.value)
     preprocessor = preprocessor.replace(max_length=length.value)
     notes = truncation_notes(task, preprocessor, rows, lengths, method=config.method)
-    choices, width = (windows, length), sizes.hidden_size
-    return _Reading(task, config, choices, notes, lengths, folder.tokenizer, width)
+    choices = (windows, length)
+    return _Reading(task, config, choices, notes, lengths, folder.tokenizer, sizes)
 
 
 def _facts(

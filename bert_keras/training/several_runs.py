@@ -324,8 +324,9 @@ class _Runs:
         of which one is made afterwards.
         """
         then = ", then one of the best method" if last else ""
-        old = replacement_note(self.output)
-        show(f"{counted(len(plans), 'runs')}{then}, in {self._run.path}{old}")
+        show(f"{counted(len(plans), 'runs')}{then}, in {self._run.path}")
+        if line := replacement_note(self.output):
+            show(line)
         missing = {
             name: plan for name, plan in plans.items() if not self._notes(name).exists()
         }

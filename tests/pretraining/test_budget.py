@@ -116,11 +116,11 @@ def test_the_size_and_the_batch_follow_the_measured_speed(
     found = table(plan)
     assert found["batch size"] == (
         "64",
-        "the smallest within a tenth of the best measured speed",
+        "the smallest with nine tenths of the best measured speed",
     )
     value, reason = found["model"]
     assert value == "2/16/2"
-    assert "tokens for each weight; a larger one is chosen if it reads 20" in reason
+    assert "per weight of its blocks; a larger one would have to read 20" in reason
     assert found["budget"] == ("2.0 h", GIVEN)
     assert found["initial weights"][0] == "standard deviation 0.25"  # of width 16
     assert found["steps"][0] == f"about {plan.steps:,}"
@@ -134,7 +134,7 @@ def test_the_size_and_the_batch_follow_the_measured_speed(
     found = table(plan_pretraining(None, place / "dynamic", **given))
     value, reason = found["model"]
     assert value == "2/128/2 (tiny)"
-    assert reason.startswith("the smallest size, since there is little time: it reads ")
+    assert reason.startswith("the smallest size: in this time, it reads ")
 
 
 @pytest.mark.slow

@@ -318,7 +318,7 @@ def test_the_weight_of_a_hybrid_is_tuned(capsys: pytest.CaptureFixture[str]) -> 
     assert told.startswith("use --hybrid --hybrid-weight 0.5, or `hybrid_weight=0.5`: ")
     assert (
         "is 0.6309 with vectors alone, 0.6309 with weight 1, 1.0000 with weight 0.5 "
-        "(the best on the other half)\n" in told
+        "(the best on the tuned half)\n" in told
     )
     found, told = tuned(right=3, of_a=0.0)
     assert found["hybrid_weight"] == 1.0  # as good on the other half, without a choice
@@ -327,7 +327,7 @@ def test_the_weight_of_a_hybrid_is_tuned(capsys: pytest.CaptureFixture[str]) -> 
         abs=1e-4,
     )
     assert told.startswith(
-        "use --hybrid without a weight: on 2 of the judged queries, nDCG@10 is "
+        "use --hybrid as it is, with weight 1: on 2 of the judged queries, nDCG@10 is "
     )
     found, told = tuned(right=3, of_a=2.0)
     assert found["hybrid_weight"] is None  # where one was shown as the best
@@ -335,7 +335,7 @@ def test_the_weight_of_a_hybrid_is_tuned(capsys: pytest.CaptureFixture[str]) -> 
         "leave out --hybrid: on 2 of the judged queries, nDCG@10 is 1.0000 with "
         "vectors alone, 0.8155 with weight 1, "
     )
-    assert " with weight 0.5 (the best on the other half)" in told
+    assert " with weight 0.5 (the best on the tuned half)" in told
     one = {"q": {"a": 1.0}}
     refused(lambda: tuned_weight(one, lambda _: one, vectors=one), "needs two queries")
 

@@ -47,7 +47,7 @@ def test_a_pipe_gets_a_line_each_minute_and_at_the_end(
         "reading: 3 of 10 texts  2.5 texts/min  number 2  3 min left",
         "reading: 6 of 10 texts  2.5 texts/min  number 5  2 min left",
         "reading: 9 of 10 texts  2.5 texts/min  number 8  27 s left",
-        "reading: 10 of 10 texts  2.5 texts/min  number 9  3 s left for the rest",
+        "reading: 10 of 10 texts  2.5 texts/min  number 9  3 s left in all",
     ]
     work(clock)
     assert capsys.readouterr().err == ""  # of unknown length

@@ -311,7 +311,7 @@ def test_a_student_of_kept_layers(
     assert result.report["settings"]["keep_layers"] == "1"
     assert "Student and teacher" in (tmp_path / "small" / "report.html").read_text()
     card = (tmp_path / "small" / "README.md").read_text()
-    assert "learned from `spam`" in card
+    assert "learned from the labels and from `spam`" in card
     assert "milliseconds for 1,000 rows" in card
 
 

@@ -901,7 +901,7 @@ def test_a_failed_run_leaves_the_old_model(
 
     monkeypatch.setattr(results, "write_report", broken)
     refused(lambda: run(train=FEW, epochs=1), "No space left on device")
-    assert f"will replace {tmp_path / 'model'}" in capsys.readouterr().err
+    assert f"{tmp_path / 'model'} exists, and is replaced" in capsys.readouterr().err
     assert files_of(tmp_path / "model") == files_of(spam_folder)
     assert sorted(os.listdir(tmp_path)) == [".model.run", "model"]
 

@@ -16,11 +16,18 @@ from bert_keras.cli.main import main
 from bert_keras.config import BertConfig
 from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import load_predictor
+from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training import finetune
+from bert_keras.training.config import TrainConfig
 from bert_keras.training.findings import LENGTH
-from bert_keras.training.lengths import chosen_length, measure_lengths
+from bert_keras.training.lengths import (
+    TextLengths,
+    chosen_length,
+    in_parts,
+    measure_lengths,
+)
 from bert_keras.training.several_runs import train_seeds
 
 CONFIG = BertConfig(
@@ -81,6 +88,24 @@ def test_unlabeled_rows_of_a_reranker_have_no_grades(make_model: Any) -> None:
 
 
 @pytest.mark.slow
+def test_updates_of_many_long_texts_are_made_in_parts() -> None:
+    """32 pairs with five negatives of 200 tokens each took more than 15 GB."""
+    sizes = CONFIG.replace(num_hidden_layers=6)
+    lengths = TextLengths(np.full(7 * 200, 200), np.zeros(7 * 200, np.int32))
+
+    def parts(task: Any = None, length: int = 512, **given: Any) -> int:
+        config = TrainConfig(max_length=length, **given)
+        task = task or Embedding()
+        return in_parts(task, config, sizes, lengths, 200).accumulation
+
+    assert parts() == 4
+    assert parts(length=200) == 2  # attention takes less
+    assert parts(Classification(classes=("a", "b"))) == 1  # whose texts are fewer
+    assert parts(batch_size=16) == 1 and parts(accumulation=2) == 2  # as given
+    lengths = TextLengths(np.full(2 * 200, 30), np.zeros(2 * 200, np.int32))
+    assert parts(length=64) == 1
+
+
 def test_truncated_texts_are_told_by_each_verb(
     train_spam: Any,
     tmp_path: Path,

@@ -39,7 +39,7 @@ def update(loss: float = 0.5) -> Update:
 
 
 def seconds_left(line: str) -> str:
-    found = re.search(r"  ((?:at most )?[0-9,]+ s) left( for the rest)?$", line)
+    found = re.search(r"  ((?:at most )?[0-9,]+ s) left( in all)?$", line)
     assert found is not None, line
     return found[1]
 
@@ -95,9 +95,9 @@ def test_each_job_of_a_forecast_tells_the_time_left_of_all(
 
     # 6 s an update; a third of it for 10 examples.
     found = done(work.updates("fold 1 of 2", 4), 1, 6.0)
-    assert found[1:] == ["44 s left", "38 s left", "32 s left for the rest"]
+    assert found[1:] == ["44 s left", "38 s left", "32 s left in all"]
     found = done(work.examples("vectors", 20), 5, 10.0)  # as measured: 2 s each
-    assert found[1:] == ["84 s left", "74 s left", "64 s left for the rest"]
+    assert found[1:] == ["84 s left", "74 s left", "64 s left in all"]
     work.leave_out(updates=4, examples=0)  # of an earlier process
     assert "left" not in done(work.examples("scoring test", 20), 5, 10.0)[-1]
     unknown = Forecast(examples=math.nan).examples("vectors", 20)

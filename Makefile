@@ -49,8 +49,9 @@ test: $(VENV)/.made
 test-avx2: $(VENV)/.made
 	TF_ENABLE_ONEDNN_OPTS=0 ONEDNN_MAX_CPU_ISA=AVX2 $(VENV)/bin/python -m pytest tests/model -m "not slow and not thorough" -k "bfloat16 or float16 or numpy"
 
-test-thorough: $(VENV)/.made
+test-thorough: $(VENV)/.made $(PEERS)/.made
 	$(VENV)/bin/python -m pytest $(PARALLEL) -m thorough --ignore=tests/peers --ignore=tests/garden
+	$(PEERS)/bin/python -m pytest $(PARALLEL) -m thorough tests/peers
 
 # PYTHONS="python3.10 /opt/python3.13/bin/python --lowest" selects what is tried.
 test-versions:
@@ -61,7 +62,7 @@ test-ci: $(VENV)/.made
 	$(VENV)/bin/python -m pytest $(PARALLEL) -m "slow and not thorough or chosen" --ignore=tests/peers --ignore=tests/garden
 
 test-peers: $(PEERS)/.made
-	$(PEERS)/bin/python -m pytest $(PARALLEL) tests/peers
+	$(PEERS)/bin/python -m pytest $(PARALLEL) tests/peers -m "not thorough"
 
 # transformers.js brings ONNX Runtime for the CPU; its script would fetch the GPU's.
 .node/.made:

@@ -255,6 +255,7 @@ def test_fused_attention_equals_written_attention(backend, results):
         np.testing.assert_allclose(values, expected, atol=TOLERANCE, err_msg=name)
 
 
+@pytest.mark.thorough
 def test_gpu_benchmark(tmp_path):
     """The script runs whole at a tiny size, on whichever device JAX finds."""
     pytest.importorskip("jax")
@@ -352,7 +353,13 @@ OWN_MODEL = """
 """
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "jax",
+        *(pytest.param(x, marks=pytest.mark.thorough) for x in ("tensorflow", "torch")),
+    ],
+)
 def test_own_model_as_with_keras_hub(backend, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(OWN_MODEL), tmp_path / "model.keras"],

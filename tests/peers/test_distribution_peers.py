@@ -92,6 +92,7 @@ def fitted(tmp_path_factory):
     return {path.stem: dict(np.load(path)) for path in folder.glob("*.npz")}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["data", "model"])
 def test_two_devices_are_one(fitted, way):
     one, two = fitted["one"], fitted[way]

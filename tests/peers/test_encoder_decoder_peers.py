@@ -135,6 +135,7 @@ def test_a_shared_model_is_written_with_copies(rng, tmp_path):
     np.testing.assert_allclose(found[real], wanted[real], atol=TOLERANCE)
 
 
+@pytest.mark.thorough
 def test_losses_of_40_updates_are_equal(rng, tmp_path):
     theirs = their_model({}, True, rng)
     theirs.save_pretrained(tmp_path / "theirs")
@@ -255,6 +256,7 @@ np.savez(results, backend=keras.config.backend(), whole=whole, steps=np.stack(st
 """
 
 
+@pytest.mark.thorough
 def test_logits_on_jax_equal_those_on_tensorflow(rng, tmp_path):
     pytest.importorskip("jax")
     theirs = their_model({}, True, rng)

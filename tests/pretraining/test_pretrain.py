@@ -146,6 +146,7 @@ def test_a_run_leaves_models_curves_and_a_report(
     assert "of the steps" in page  # of the table of choices
 
 
+@pytest.mark.slow
 def test_a_plan_has_the_reason_and_the_option_of_each_choice(
     place: Path, whole: PretrainResult, tmp_path: Path, capsys: Any
 ) -> None:

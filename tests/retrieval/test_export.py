@@ -42,11 +42,10 @@ def model(make_model: Callable[..., Any]) -> Any:
 @pytest.mark.parametrize(
     "dtype",
     [
-        "float32",
         "hybrid",
         *(
             pytest.param(each, marks=pytest.mark.slow)
-            for each in ("int8", "binary", "bits alone", "hybrid binary")
+            for each in ("float32", "int8", "binary", "bits alone", "hybrid binary")
         ),
     ],
 )

@@ -65,6 +65,7 @@ def index(teacher: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_a_student_learns_its_teachers_vectors_of_queries(
     teacher: Path, student: Path, tmp_path: Path
 ) -> None:

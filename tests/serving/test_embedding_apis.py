@@ -416,6 +416,7 @@ def test_raw_scores_of_a_sigmoid(ask: Any, served: Any) -> None:
     np.testing.assert_allclose([e["score"] for e in found], wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_classifier_of_pairs_ranks(others: Any) -> None:
     client, predictors = others
     pairs = [(QUERY, text) for text in DOCUMENTS]
@@ -441,6 +442,7 @@ def test_a_classifier_of_pairs_ranks(others: Any) -> None:
     refused(other, "`positive_class` must be one of", "'maybe'")
 
 
+@pytest.mark.slow
 def test_prompts_by_name(others: Any) -> None:
     client = others[0]
     given = {"model": "prompts", "inputs": ["lunch"]}

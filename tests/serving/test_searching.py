@@ -27,9 +27,11 @@ QUERIES = ["win free cash", "see you", "off"]
         ("binary", True),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
-            for each in (("int8", False), ("sparse", True), ("sparse", False))
+            for each in (
+                *(("int8", False), ("sparse", True), ("sparse", False)),
+                ("tokens", False),
+            )
         ),
-        ("tokens", False),
     ],
 )
 def test_as_many_texts_as_a_request_asks_for(

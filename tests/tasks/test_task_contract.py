@@ -116,24 +116,23 @@ ALIKE = {
     "regression",  # `reranking` inherits from it
 }
 SERVED_ALIKE = {"reranking", *ALIKE}
+# Their first forms are slow tests; each has fast ones of its own.
+SLOW = {"masked-lm", "summarization", "translation"}
 FORMS = [(name, form) for name in TASKS for form in CASES[name]]
 
 
 def _parameters(alike: set[str]) -> list[Any]:
-    """Return every form of every task; some are thorough.
+    """Return every form of every task; some are thorough, and some slow.
 
-    These are all forms after a task's first one, and the tasks `alike`.
+    Thorough are all forms after a task's first one, and the tasks `alike`.
     """
-    return [
-        pytest.param(
-            each,
-            id="-".join(each),
-            marks=[pytest.mark.thorough]
-            if _is_later(*each) or each[0] in alike
-            else [],
-        )
-        for each in FORMS
-    ]
+
+    def marks(name: str, form: str) -> list[pytest.MarkDecorator]:
+        if _is_later(name, form) or name in alike:
+            return [pytest.mark.thorough]
+        return [pytest.mark.slow] if name in SLOW else []
+
+    return [pytest.param(each, id="-".join(each), marks=marks(*each)) for each in FORMS]
 
 
 def _is_later(name: str, form: str) -> bool:

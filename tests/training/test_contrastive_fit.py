@@ -295,6 +295,7 @@ def test_auto_chooses_for_any_encoder_and_says_what_it_could_not(
     assert found.startswith(told)
 
 
+@pytest.mark.slow
 def test_auto_reads_other_encoders_by_the_mean(
     encoder_folder: Path, spam_folder: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_the_same_seed_gives_the_same_weights(run: Any, spam_run: TrainResult) -
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_a_result_holds_the_notes_that_the_run_printed(
     run: Any,
     tmp_path: Path,

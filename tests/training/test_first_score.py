@@ -21,6 +21,7 @@ TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 COLUMNS = as_columns(text=TEXTS, label=LABELS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "settings", "dev"),
     [

@@ -50,16 +50,16 @@ test-avx2: $(VENV)/.made
 	TF_ENABLE_ONEDNN_OPTS=0 ONEDNN_MAX_CPU_ISA=AVX2 $(VENV)/bin/python -m pytest tests/model -m "not slow and not thorough" -k "bfloat16 or float16 or numpy"
 
 test-thorough: $(VENV)/.made $(PEERS)/.made
-	$(VENV)/bin/python -m pytest $(PARALLEL) -m thorough --ignore=tests/peers --ignore=tests/garden
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m "slow or thorough" --ignore=tests/peers --ignore=tests/garden
 	$(PEERS)/bin/python -m pytest $(PARALLEL) -m thorough tests/peers
 
 # PYTHONS="python3.10 /opt/python3.13/bin/python --lowest" selects what is tried.
 test-versions:
 	$(PYTHON) tests/versions.py $(PYTHONS)
 
-# The slow tests, and the thorough ones for which `.ci/run` has time, see `CHOSEN` of tests/conftest.py.
+# The slow and thorough tests for which `.ci/run` has time, see `CHOSEN` of tests/conftest.py.
 test-ci: $(VENV)/.made
-	$(VENV)/bin/python -m pytest $(PARALLEL) -m "slow and not thorough or chosen" --ignore=tests/peers --ignore=tests/garden
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m chosen --ignore=tests/peers --ignore=tests/garden
 
 test-peers: $(PEERS)/.made
 	$(PEERS)/bin/python -m pytest $(PARALLEL) tests/peers -m "not thorough"

@@ -121,8 +121,31 @@ SHARE_A_SERVER = (
 ).split()
 
 
-# Thorough tests that `make test-ci` runs, too: kills and resuming, replicas and
-# workers, examples, all characters.
+# Slow tests of which `make test-ci` runs the forms that are not thorough: one of each
+# kind that no fast test has.
+CHOSEN_SLOW = {
+    "checkpoints/test_checkpoint_memory.py",
+    "checkpoints/test_hostile_folders.py",
+    "cli/test_imports.py",
+    "pretraining/test_pretrain.py::"
+    "test_a_signal_saves_a_run_that_then_ends_with_the_same_bytes",
+    "retrieval/test_export.py::test_a_reranker_in_the_graph",
+    "retrieval/test_export.py::test_the_nearest_texts",
+    "runs/test_process_pool.py::test_an_interrupt_ends_the_workers_tidily",
+    "serving/test_embedding_apis.py::test_a_served_index_is_searched",
+    "serving/test_server.py",
+    "tasks/test_generation.py",
+    "tasks/test_task_contract.py::test_an_export_gives_the_same_answers",
+    "test_documents.py",
+    "test_public_names.py",
+    "test_readme.py",
+    "training/test_contrastive_fit.py::"
+    "test_a_contrastive_run_is_scored_by_whole_folds_and_resumes",
+    "training/test_finetune.py::test_mixed_precision_learns_nearly_alike",
+    "training/test_first_score.py",
+}
+# Thorough tests that it runs, too: kills and resuming, replicas and workers, examples,
+# all characters.
 CHOSEN = {
     "training/test_loop.py::test_a_run_that_is_killed_ends_with_the_same_bytes",
     "pretraining/test_pretrain.py::test_a_run_that_was_killed_ends_with_the_same_bytes",
@@ -167,7 +190,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark chosen tests; start with the files that take longest, the rest in order."""
     for item in items:
         name = item.nodeid.removeprefix("tests/").partition("[")[0]
-        if name in CHOSEN and item.get_closest_marker("thorough"):
+        is_thorough = item.get_closest_marker("thorough")
+        if not is_thorough and item.get_closest_marker("slow"):
+            is_chosen = bool({name, name.partition("::")[0]} & {*CHOSEN, *CHOSEN_SLOW})
+        else:
+            is_chosen = bool(is_thorough) and name in CHOSEN
+        if is_chosen:
             item.add_marker("chosen")
     first = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: first.get(item.path.stem, len(first)))

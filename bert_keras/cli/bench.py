@@ -6,7 +6,17 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from bert_keras.cli.arguments import ASKED, ROWS, add_json, check_models
+from bert_keras.cli.arguments import (
+    ASKED,
+    ROWS,
+    add_columns,
+    add_json,
+    check_models,
+    check_named_columns,
+    chosen_columns,
+    declared_task,
+    refuse_columns,
+)
 from bert_keras.cli.options import add_count, add_option, add_path, path
 from bert_keras.settings import MAX_DROP
 
@@ -51,6 +61,7 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
         f"{ROWS} of texts that calibrate int8 for openvino, such as training rows; "
         "default: the file of --data",
     )
+    add_columns(parser)
     add_option(
         parser,
         MAX_DROP,
@@ -75,15 +86,23 @@ def run_bench(options: argparse.Namespace) -> None:
     inputs = {name: getattr(options, name) for name in ("model", "data", "calibrate")}
     check_answer_file(options.output, {k: v for k, v in inputs.items() if v})
     check_models(options.model, *options.exports)
-    for place in (options.data, options.calibrate):
+    files = options.data, options.calibrate
+    for place in files:
         if place is not None:
             head_of(place)  # which raises unless it can be read
+    if files == (None, None):
+        refuse_columns(
+            options, "columns need `--data` or `--calibrate`; neither is given"
+        )
+    check_named_columns(options, *files, task=declared_task(options), labelled=False)
     found = bench(
         options.model,
         options.exports,
         clients=options.clients,
         data=options.data,
         calibrate=options.calibrate,
+        columns=chosen_columns(options),
+        header=options.header,
         max_drop=options.max_drop,
     )
     if options.output is not None:

@@ -84,6 +84,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         "FILE",
         f"{ROWS} of labelled rows to score in float32 and in --precision or int8",
     )
+    add_columns(parser)
     add_option(parser, MAX_DROP)
     add_dimensions(parser)
     add_path(
@@ -120,6 +121,10 @@ def run_export(options: argparse.Namespace) -> None:
     from bert_keras.retrieval.vector_file import check_index
 
     _check_export(options)
+    if options.dev is None and options.calibrate is None:
+        refuse_columns(
+            options, "columns need `--dev` or `--calibrate`; neither is given"
+        )
     task = declared_task(options)
     check_named_columns(options, options.dev, task=task)
     check_named_columns(options, options.calibrate, task=task, labelled=False)
@@ -235,14 +240,17 @@ def _export_to_engine(model: TaskModel, options: argparse.Namespace) -> None:
     from bert_keras.report.terminal import score_table
 
     task = model.task
-    dev = None if options.dev is None else task.read(options.dev)
+    given: dict[str, Any] = {"columns": chosen_columns(options)}
+    given["header"] = options.header
+    dev = None if options.dev is None else task.read(options.dev, **given)
     calibration = None
     if options.calibrate is not None:
         try:
-            calibration = task.read(options.calibrate)
+            calibration = task.read(options.calibrate, **given)
             dev = calibration if dev is None else dev
         except DataError:  # without labels
-            calibration = task.read(options.calibrate, roles=task.roles)
+            given["roles"] = task.roles
+            calibration = task.read(options.calibrate, **given)
             if options.format == "onnx":
                 say(
                     f"{options.calibrate} is not used: it has no labels, and int8 for "
@@ -266,6 +274,8 @@ def _export_to_engine(model: TaskModel, options: argparse.Namespace) -> None:
         max_drop=options.max_drop,
         seen=show,
     )
+    if options.int8 and not options.int8_only:
+        say("the folder also holds the float32 model; --int8-only leaves it out")
     print(found.folder)
 
 
@@ -294,7 +304,13 @@ def _compare_to_float32(
         ("float32", exact),
     ):
         say(f"{name}, {options.dev}:")
-        say(score_table(evaluate(predictor, options.dev)))
+        scores = evaluate(
+            predictor,
+            options.dev,
+            columns=chosen_columns(options),
+            header=options.header,
+        )
+        say(score_table(scores))
 
 
 def add_convert(parser: argparse.ArgumentParser) -> None:

@@ -98,6 +98,8 @@ class CorpusReport:
             f"{counted(self.documents, 'documents')}, {self.characters:,} characters; "
             f"files by form: {files or 'none'}"
         ]
+        if self.documents > len(self.forms) and set(kinds) == {"text"}:
+            lines.append("in files of text, blank lines separate documents")
         if self.empty:
             lines.append(f"{counted(self.empty, 'documents')} without text left out")
         if self.cut:

@@ -461,14 +461,11 @@ class Selection:
         for role in roles:
             known = {role, *_OTHER_NAMES.get(role, ())}
             alike = [name for name in names if name.strip().casefold() in known]
-            chosen += [_option_of(role, alike[0])] if len(alike) == 1 else []
-        if roles and len(chosen) == len(roles):
-            options = " ".join(chosen)
-            return f"; to read another column: {options} (in Python `columns`)"
-        if len(roles) == 1:
-            option = _option_of(roles[0], "NAME")
-            return f"; to read another column: {option} (in Python `columns`)"
-        return ""
+            chosen.append(_option_of(role, alike[0] if len(alike) == 1 else "NAME"))
+        if not chosen:
+            return ""
+        what = "another column" if len(chosen) == 1 else "other columns"
+        return f"; to read {what}: {' '.join(chosen)} (in Python `columns`)"
 
 
 def _option_of(role: str, column: str) -> str:

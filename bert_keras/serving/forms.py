@@ -37,7 +37,7 @@ from bert_keras.runs.environment import processor_features
 from bert_keras.runs.notes import collected, say_once
 from bert_keras.runs.progress import report
 from bert_keras.serving.client import AsyncClient
-from bert_keras.settings import MAX_DROP, check_number, check_whole_number
+from bert_keras.settings import HEADER, MAX_DROP, check_number, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import text_specs, texts_of
 
@@ -47,6 +47,9 @@ _SPEED = "served_texts_per_second"
 _TEXTS, _RUNS = 256, 20  # texts without `data`; of one text
 _WORDS = "the meeting is on monday at noon and lunch follows for all of us".split()
 _PATIENCE = 300.0  # seconds until a server answers
+_Reading = tuple[
+    Mapping[str, str], str
+]  # columns by role, and whether there is a header
 
 
 class Form(NamedTuple):
@@ -110,6 +113,8 @@ def bench(
     clients: int = 32,
     data: str | None = None,
     calibrate: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    header: str = HEADER[0],
     max_drop: float = MAX_DROP.default,
     seconds: float = 3.0,
 ) -> Bench:
@@ -123,6 +128,7 @@ def bench(
         data: a file with the texts to measure with; labelled rows are scored, too.
         calibrate: a file with texts that calibrate int8 for OpenVINO, only without
             `exports`; by default `data`.
+        columns, header: of both files, as in `evaluate`.
         max_drop: how much lower than the folder's the score of the form to take may be,
             as for `export`.
         seconds: that each speed is measured, at least.
@@ -151,16 +157,17 @@ def bench(
             "`calibrate` is for the forms that `bench` makes of a model folder alone; "
             f"received {calibrate} with {', '.join(form.name for form in forms)}"
         )
-    rows, found = [], []
+    rows, found, reading = [], [], (columns or {}, header)
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as place:
         for number, form in enumerate(forms, 1):
             report(f"{number} of {len(forms)}: {form.name}")
             row: dict[str, Any] = {"form": form.name, "path": form.path}
             rows.append(row)
             try:
-                path = form.path or _made(model, form, calibrate or data, Path(place))
+                texts = calibrate or data
+                path = form.path or _made(model, form, texts, Path(place), reading)
                 row["disk_mb"] = _size(path) / 1e6
-                found.append(_measured(path, data, seconds))
+                found.append(_measured(path, data, seconds, reading))
                 row |= found[-1]["row"]
                 row |= _served(path, found[-1], clients, seconds)
                 report(
@@ -212,13 +219,20 @@ def _record(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def _made(model: str, form: Form, texts: str | None, place: Path) -> str:
+def _made(
+    model: str, form: Form, texts: str | None, place: Path, reading: _Reading
+) -> str:
     """Return the folder of a new export; `texts` is a file that calibrates it."""
     if form.kind in ("onnx", "openvino"):
         check_installed(form.kind)
     words = form.options.split()
     if "FILE" in words:
         words[words.index("FILE")] = texts or str(_sample_file(model, place))
+        if texts:
+            columns, header = reading
+            words += ["--header", header]
+            for role, column in columns.items():
+                words += ["--column", f"{role}={column}"]
     folder = place / form.name.replace(" ", "-")
     _run("bert_keras", "export", model, folder, *words, "--quiet")
     return str(folder)
@@ -264,15 +278,28 @@ def _last_line(printed: str) -> str:
     return lines[-1].removeprefix("bert-keras: ") if lines else ""
 
 
-def _measured(path: str, data: str | None, seconds: float) -> dict[str, Any]:
+def _measured(
+    path: str, data: str | None, seconds: float, reading: _Reading
+) -> dict[str, Any]:
     """Return what `measure` returns in a process of its own."""
-    words = [path, str(seconds), *([] if data is None else [data])]
+    columns, header = reading
+    words = [path, str(seconds)]
+    if data is not None:
+        words += [data, json.dumps(columns), header]
     found: dict[str, Any] = json.loads(_run(__name__, *words).splitlines()[-1])
     return found
 
 
-def measure(path: str, seconds: float, data: str | None = None) -> dict[str, Any]:
+def measure(
+    path: str,
+    seconds: float,
+    data: str | None = None,
+    columns: str = "{}",
+    header: str = HEADER[0],
+) -> dict[str, Any]:
     """Return the speeds of a form in this process, its score, and the texts.
+
+    `columns` are the columns of the file by role, in JSON.
 
     Returns:
         `row` for the table, `score` and `most_score` (name and scale of the task's main
@@ -282,7 +309,7 @@ def measure(path: str, seconds: float, data: str | None = None) -> dict[str, Any
     task, rows = predictor.model.task, None
     items = _samples(task)
     if data is not None:
-        rows, is_labelled = _rows(task, data)
+        rows, is_labelled = _rows(task, data, (json.loads(columns), header))
         parts = texts_of(task, rows)
         items = [*parts[0]] if len(parts) == 1 else [*zip(*parts, strict=True)]
         rows = rows if is_labelled else None
@@ -320,12 +347,13 @@ def measure(path: str, seconds: float, data: str | None = None) -> dict[str, Any
     }
 
 
-def _rows(task: Task, data: str) -> tuple[Columns, bool]:
+def _rows(task: Task, data: str, reading: _Reading) -> tuple[Columns, bool]:
     """Return the rows of a file, and whether they have labels."""
+    given: dict[str, Any] = dict(zip(("columns", "header"), reading, strict=True))
     try:
-        return task.read(data), True
+        return task.read(data, **given), True
     except DataError:
-        return task.read(data, roles=task.roles), False
+        return task.read(data, roles=task.roles, **given), False
 
 
 def _samples(task: Task) -> list[Any]:

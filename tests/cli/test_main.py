@@ -531,6 +531,10 @@ BAD_FILES = {
         "has no column `label`; it has `text`, `class`; "
         "to read another column: --label class (in Python `columns`)",
     ),
+    "columns missing": (
+        b"message\tclass\na\tham\n",
+        "to read other columns: --text message --label class (in Python `columns`)",
+    ),
     "not UTF-8": (b"text\tlabel\ns\xc3\xa9\tham\n\xff\tham\n", ":3: must be UTF-8"),
     "other width": (b"text\tlabel\na\tham\nb\tham\tmore\n", ":3: has 3 columns"),
     "empty cell": (b"text\tlabel\na\tham\n\tham\n", ":3: `text`"),

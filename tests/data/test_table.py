@@ -123,7 +123,10 @@ def check_error(path, roles, message, line=None, **options):
 
 def test_missing_columns_list_the_existing_ones(write):
     path = write("id\tsentence\n1\ta\n")
-    message = "has no column `text`, `label`; it has `id`, `sentence`; if its first"
+    message = (
+        "has no column `text`, `label`; it has `id`, `sentence`; to read other "
+        "columns: --text sentence --label NAME (in Python `columns`); if its first"
+    )
     check_error(path, {"text": "text", "label": "label"}, message)
     check_error(path, {"text": 2}, "has no column `2`; it has columns 0 to 1")
     check_error(

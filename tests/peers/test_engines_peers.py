@@ -88,7 +88,7 @@ def test_an_engine_gives_the_answers_of_tensorflow(
     assert_near(evaluate(predictor, columns), evaluate(Predictor(model), columns))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["onnx", thorough("openvino")])
 @pytest.mark.parametrize(
     "task",
     [
@@ -156,7 +156,7 @@ def test_a_model_folder_is_run_by_an_engine(
             assert (row["label"], row["reason"]) == (None, "`text` is empty")
 
 
-@pytest.mark.parametrize("engine", [None, "openvino"])
+@pytest.mark.parametrize("engine", [None, thorough("openvino")])
 def test_a_server_answers_by_an_engine(
     spam_folder: Path, onnx_folder: Path, engine: str | None
 ) -> None:

@@ -15,6 +15,7 @@ pytest.importorskip("onnxruntime", reason="needs bert_keras[engines]")
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_forms_are_measured_served_and_scored(
     spam_folder: Path, spam_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,7 +195,10 @@ def test_a_folder_of_sentence_transformers_on_distilbert(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["distilbert", "electra"])
-@pytest.mark.parametrize("form", ["saved-model", "onnx", "openvino"])
+@pytest.mark.parametrize(
+    "form",
+    ["saved-model", "onnx", pytest.param("openvino", marks=pytest.mark.thorough)],
+)
 def test_exports_answer_as_the_model(kind: str, form: str, tmp_path: Path) -> None:
     their_model(kind, "ForSequenceClassification", tmp_path / "model", num_labels=3)
     task = Classification(("LABEL_0", "LABEL_1", "LABEL_2"), pairs=True)

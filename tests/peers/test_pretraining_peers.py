@@ -58,7 +58,9 @@ def peer_update(peer, config):
     return step
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize(
+    "accumulation", [pytest.param(1, marks=pytest.mark.thorough), 2]
+)
 def test_every_step_has_the_loss_of_transformers(accumulation, tmp_path):
     (tmp_path / "vocab").mkdir()
     TOKENIZER.save(tmp_path / "vocab")

@@ -138,7 +138,7 @@ class EmbeddingSettings(LongTextSettings):
         "optionally use_residual, which adds the layer's input (projected if the "
         "widths differ), and on_tokens, for layers before the pooling",
         form="a list of objects",
-        unset="the encoder's, or none; for tokens a linear layer of 128 units",
+        unset="the encoder's, or none; for tokens a linear layer of 256 units",
         later=True,
     )
     prompts: Mapping[str, str] = option(

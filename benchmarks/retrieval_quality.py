@@ -9,6 +9,7 @@
         [--first 0]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --squad [--rows 256]
     python benchmarks/retrieval_quality.py --squad --tokens [--rows 128]
+    python benchmarks/retrieval_quality.py --trecqa --tokens
 
 nDCG@10 (graded, log2 discount) of all-MiniLM-L6-v2 over the 112 queries, untrained, as
 `bert-keras evaluate` gives it: of vectors as float32, int8 and bits, of BM25, and of
@@ -50,7 +51,8 @@ untrained, and after both sides have trained on `--rows` questions of the other
 articles, each with its paragraph and a mined negative, by the cross-entropy of finding
 the paragraph among those of a batch, and the question among its questions. With
 `--tokens`, one question on each paragraph, without negatives: a vector for each token,
-and whole vectors, both trained.
+and whole vectors, both trained. `--trecqa --tokens` trains both on the right answers
+of TREC-QA and ranks the answers of each dev question.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ import itertools
 import json
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,6 +86,7 @@ from bert_keras.retrieval.evaluation import evaluate_collection
 from bert_keras.retrieval.index import SearchIndex
 from bert_keras.retrieval.mining import mine_negatives
 from bert_keras.retrieval.packed_vectors import PackedVectors
+from bert_keras.retrieval.vector_store import VectorStore
 from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.correlation import spearman
 from bert_keras.scoring.embeddings import cosines
@@ -314,6 +317,8 @@ def show_kind(
     max_length: int,
     documents: int,
     seeds: int,
+    units: int | None,
+    rate: float | None,
 ) -> None:
     """Print the scores of dense vectors, and of a kind before and after training.
 
@@ -349,16 +354,25 @@ def show_kind(
                 config=bert_keras.TrainConfig(
                     epochs=epochs,
                     batch_size=BATCH,
+                    learning_rate=rate,
                     validation_split=0,
                     max_length=SHORT,
                     seed=seed,
                 ),
-                task_settings={"kind": each},
+                task_settings=settings_of(each, units),
             )
             trained = load_embedder(result.folder, max_length=max_length)
             found[each].append(show_fused(f"{each}, seed {seed}", trained))
     for each, scores in found.items():
         show_seeds(f"nDCG@10 of {each}, trained", scores)
+
+
+def settings_of(kind: str, units: int | None) -> dict[str, Any]:
+    """Return the settings of a kind of vectors, with tokens of so many numbers."""
+    if kind != "tokens" or units is None:
+        return {"kind": kind}
+    layer = {"activation": "linear", "use_bias": False, "on_tokens": True}
+    return {"kind": kind, "dense": [{"units": units, **layer}] * bool(units)}
 
 
 class Run(NamedTuple):
@@ -720,39 +734,85 @@ def show_squad(encoder: str, rows: int, epochs: int, seeds: int) -> None:
         show_seeds(f"nDCG@10 of {name}, trained", found)
 
 
-def show_kinds(encoder: str, rows: int, epochs: int, seeds: int) -> None:
+def show_kinds(options: argparse.Namespace) -> None:
     """Train vectors of tokens and whole ones on SQuAD, and print nDCG@10 of both."""
-    data = Squad(rows, questions=1)
+    data = Squad(options.rows, questions=1)
     print(f"{len(data.queries)} questions, {len(data.documents)} paragraphs")
+
+    def score(queries: VectorStore, documents: VectorStore) -> float:
+        asked = documents.asked(queries.numbers(slice(None)))
+        found, _ = documents.compared().nearest(asked, TOP)
+        return ndcg(data.grades, found)
+
+    texts = {"query": data.queries, "document": data.documents}
+    compare_kinds("nDCG@10", data.pairs, texts, score, options)
+
+
+def show_answers(options: argparse.Namespace) -> None:
+    """Train both on the right answers of TREC-QA, and print MAP of dev's answers."""
+    dev, train = questions_of("dev.csv"), questions_of("train.csv")
+    rows = rows_to_train(train, 0)
+    print(f"{len(dev)} questions of dev; {len(rows)} right answers to train on")
+    ends = np.cumsum([len(answers) for _, answers, _ in dev])
+
+    def score(queries: VectorStore, documents: VectorStore) -> float:
+        asked = documents.asked(queries.numbers(slice(None)))
+        scores = []
+        for place, (_, answers, _) in enumerate(dev):
+            own = documents.take(slice(ends[place] - len(answers), ends[place]))
+            found, values = own.compared().nearest(asked[[place]], len(answers))
+            scores.append(values[0][np.argsort(found[0])])
+        return show_rankings("  dev", dev, scores)
+
+    texts = {
+        "query": [text for text, _, _ in dev],
+        "document": [answer for _, answers, _ in dev for answer in answers],
+    }
+    pairs = as_columns(
+        text=[row["query"] for row in rows],
+        text_pair=[row["document"] for row in rows],
+    )
+    compare_kinds("MAP", pairs, texts, score, options)
+
+
+def compare_kinds(
+    name: str,
+    pairs: Columns,
+    texts: Mapping[str, list[str]],
+    score: Callable[[VectorStore, VectorStore], float],
+    options: argparse.Namespace,
+) -> None:
+    """Train vectors of tokens and whole ones, and print the score of both.
+
+    `texts` are those of the sides query and document, and `score` takes their vectors.
+    """
     scores: dict[str, list[float]] = {"tokens": [], "dense": []}
-    sides = {"document": data.documents, "query": data.queries}
-    for seed, kind in itertools.product(range(seeds), scores):
+    for seed, kind in itertools.product(range(options.seeds), scores):
         with tempfile.TemporaryDirectory() as folder:
             result = bert_keras.train(
                 "embedding",
-                encoder=encoder,
-                train=data.pairs,
+                encoder=options.encoder,
+                train=pairs,
                 output=Path(folder) / "model",
                 config=bert_keras.TrainConfig(
-                    epochs=epochs,
+                    epochs=options.epochs,
                     batch_size=BATCH,
+                    learning_rate=options.learning_rate,
                     max_length=READ,
                     seed=seed,
                     validation_split=0,
                 ),
-                task_settings={"kind": kind},
+                task_settings=settings_of(kind, options.units),
             )
             trained = load_embedder(result.folder, max_length=SEARCHED)
-        documents, queries = (
-            stored_vectors(with_prompt(trained, side), texts, BATCH)
-            for side, texts in sides.items()
+        queries, documents = (
+            stored_vectors(with_prompt(trained, side), texts[side], BATCH)
+            for side in ("query", "document")
         )
-        asked = documents.asked(queries.numbers(slice(None)))
-        found, _ = documents.compared().nearest(asked, TOP)
-        scores[kind].append(ndcg(data.grades, found))
-        print(f"{kind}, seed {seed}: nDCG@10 {scores[kind][-1]:.4f}", flush=True)
-    for kind, found_scores in scores.items():
-        show_seeds(f"nDCG@10 of {kind}, trained", found_scores)
+        scores[kind].append(score(queries, documents))
+        print(f"{kind}, seed {seed}: {name} {scores[kind][-1]:.4f}", flush=True)
+    for kind, found in scores.items():
+        show_seeds(f"{name} of {kind}, trained", found)
 
 
 def texts_to_align(data: Cranfield, more: int) -> list[str]:
@@ -822,6 +882,8 @@ def main() -> None:
     of_kinds = "for --sparse and --tokens"
     add("--max-length", type=int, default=256, help=f"tokens of a text; {of_kinds}")
     add("--documents", type=int, default=1400, help=f"of Cranfield; {of_kinds}")
+    add("--learning-rate", type=float, help="for --tokens; default: by the task")
+    add("--units", type=int, help="numbers of a token; 0: no projection; for --tokens")
     add("--trecqa", action="store_true", help="rank the answers of TREC-QA instead")
     add("--squad", action="store_true", help="questions to SQuAD's paragraphs instead")
     add("--student", help="layers of a student of the vectors instead, such as 0,2,4")
@@ -836,6 +898,9 @@ def main() -> None:
         "not train; default: 3",
     )
     options = parser.parse_args()
+    if options.trecqa and options.tokens:
+        show_answers(options)
+        return
     if options.trecqa:
         show_trecqa(
             options.encoder,
@@ -855,7 +920,7 @@ def main() -> None:
         )
         return
     if options.squad and options.tokens:
-        show_kinds(options.encoder, options.rows, options.epochs, options.seeds)
+        show_kinds(options)
         return
     if options.squad:
         show_squad(options.encoder, options.rows, options.epochs, options.seeds)
@@ -872,6 +937,8 @@ def main() -> None:
             options.max_length,
             options.documents,
             options.seeds,
+            options.units,
+            options.learning_rate,
         )
         return
     data = Cranfield()

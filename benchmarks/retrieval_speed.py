@@ -10,8 +10,9 @@ as `encode` does, batches of 32 and, for bfloat16, a model loaded in it. Parts:
     paragraphs, …-bfloat16     vectors of paragraphs of SQuAD
     rank, rank-bfloat16        100 documents of a query by a cross-encoder
     train                      pairs with a negative each, batches of 32
-    tokens, tokens-train       paragraphs, and the same pairs, with a vector for each
-                               token, beside its MultiVectorEncoder
+    tokens, tokens-bfloat16    paragraphs with a vector for each token, beside its
+                               MultiVectorEncoder
+    tokens-train               the same pairs with a vector for each token
     search                     nearest 10 of 100,000 vectors to one, beside faiss
     query                      the same with the vector of a text, sentence-transformers
                                and faiss
@@ -52,7 +53,7 @@ from inputs import contexts, encoder_path, messages
 SIDES = ("bert_keras", "peer")
 TEXTS = ("sms", "sms-bfloat16", "paragraphs", "paragraphs-bfloat16")
 HTTP = ("http-embeddings", "http-rerank")
-TOKENS = ("tokens", "tokens-train")
+TOKENS = ("tokens", "tokens-bfloat16", "tokens-train")
 PARTS = (*TEXTS, "rank", "rank-bfloat16", "train", *TOKENS, "search", "query", *HTTP)
 QUERY = "How do I reset my password?"
 WIDTH, TOP, BATCH, LENGTH = 384, 10, 32, 128
@@ -97,8 +98,8 @@ def our_work(work: str, options: argparse.Namespace) -> Callable[[], object]:
         ranker = bert_keras.load_predictor(options.ranker, precision=precision)
         documents = contexts()[:100]
         return lambda: ranker.rank(QUERY, documents, batch_size=BATCH)
-    if work == "tokens":
-        predictor = load_embedder(options.tokens)
+    if work in TOKENS and work != "tokens-train":
+        predictor = load_embedder(options.tokens, precision=precision)
         texts = texts_of(work, options)
         return lambda: embed(predictor, texts, batch_size=BATCH, prompt="document")
     if work in ("train", "tokens-train"):
@@ -143,7 +144,7 @@ def peer_work(work: str, options: argparse.Namespace) -> Callable[[], object]:
     if work in TOKENS:
         from sentence_transformers import MultiVectorEncoder
 
-        found = MultiVectorEncoder(options.tokens, device="cpu")
+        found = MultiVectorEncoder(options.tokens, **given)
         texts = texts_of(work, options)
         if work == "tokens-train":
             return _peer_training(found, options)

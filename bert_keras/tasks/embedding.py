@@ -123,6 +123,8 @@ _READ = (
 )
 # How a student of vectors is trained, see docs/figures.md, Students.
 _OF_VECTORS: dict[str, Any] = {"rate_times": 10.0, "least_epochs": 6, "dropout": 0.0}
+# Tokens are compared one by one, and few pairs spoil them at the usual rate.
+_OF_TOKENS: dict[str, Any] = {"rate_times": 0.3}
 _LEAST_LENGTH = 3  # [CLS], a token and [SEP]
 _RARITY = 4.0  # of the words that a new masked-LM head finds in a text
 _SIMILARITIES = {"dense": COSINE, "sparse": DOT, "tokens": MAXSIM}
@@ -297,6 +299,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             scopes=("cls/predictions/",) if self.is_sparse else (),
             inputs=self.reader.inputs,
             meanings={COUNTED_TOKENS: MEANING} if self.kind == "tokens" else {},
+            **(_OF_TOKENS if self.kind == "tokens" else {}),
             rows_per_text=None if self.reads_windows else 1 + self.compares,
             **(_OF_VECTORS if self.objective == VECTORS else {}),
         )

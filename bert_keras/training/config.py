@@ -113,7 +113,8 @@ class TrainConfig:
         unit="rate",
         above=0,
         unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03; "
-        "ten times as much for a student of vectors",
+        "ten times as much for a student of vectors, three tenths for vectors of "
+        "tokens",
         unused_by=_OF_UPDATES,
     )
     new_learning_rate: float | None = option(

@@ -13,6 +13,7 @@ from conftest import refused
 
 from bert_keras.data.table import as_columns
 from bert_keras.reading.text_vector import DOCUMENT, QUERY
+from bert_keras.tasks.base import default_learning_rate
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import lengths_of, texts_of
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
@@ -120,6 +121,23 @@ def test_pairs_have_the_lengths_of_queries_and_documents(
 
 def test_a_length_without_room_is_refused() -> None:
     refused(lambda: Embedding(query_length=2), "`query_length`", "at least 3", "2")
+
+
+def test_tokens_have_a_projection_by_default() -> None:
+    pairs = as_columns(text=["a"], text_pair=["b"])
+    (layer,) = Embedding.from_columns(pairs, kind="tokens").dense
+    assert layer["on_tokens"] and not layer["use_bias"]
+    declared = Embedding.__dataclass_fields__["dense"].metadata["option"]
+    assert f"a linear layer of {layer['units']} units" in declared.unset
+    assert Embedding.from_columns(pairs, kind="tokens", dense=[]).dense == ()
+
+
+def test_tokens_learn_at_a_lower_rate() -> None:
+    rates = {
+        kind: default_learning_rate(Embedding(kind=kind), 384)
+        for kind in ("dense", "sparse", "tokens")
+    }
+    np.testing.assert_allclose([*rates.values()], [1e-4, 1e-4, 3e-5])
 
 
 def test_layers_on_tokens_come_first() -> None:

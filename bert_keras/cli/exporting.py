@@ -223,11 +223,6 @@ def _check_export(options: argparse.Namespace) -> None:
         raise ConfigError(f"`--max-drop` needs `--int8`; received {options.max_drop:g}")
     if options.calibrate is not None and not options.int8:
         raise ConfigError("`--calibrate` needs `--int8`")
-    if options.calibrate and options.dev and options.format == "onnx":
-        raise ConfigError(
-            "`--calibrate` is for int8 with --format openvino; received it with "
-            "--dev for onnx, which is not calibrated"
-        )
     if options.dev is not None and not options.int8 and options.precision == "float32":
         raise ConfigError(
             f"`--dev` needs `--int8` or a `--precision` of 16 bits, whose scores it "
@@ -244,10 +239,14 @@ def _export_to_engine(model: TaskModel, options: argparse.Namespace) -> None:
     given["header"] = options.header
     dev = None if options.dev is None else task.read(options.dev, **given)
     calibration = None
-    if options.calibrate is not None:
+    if options.calibrate and dev is not None and options.format == "onnx":
+        say(f"{options.calibrate} is not used: int8 for onnx is not calibrated")
+    elif options.calibrate is not None:
         try:
             calibration = task.read(options.calibrate, **given)
-            dev = calibration if dev is None else dev
+            if dev is None:
+                dev = calibration
+                say(f"int8 is scored on {options.calibrate}; --dev scores other rows")
         except DataError:  # without labels
             given["roles"] = task.roles
             calibration = task.read(options.calibrate, **given)

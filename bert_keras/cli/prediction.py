@@ -74,7 +74,7 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "output",
         "FILE",
         "file to write: .jsonl, .csv with lists as JSON, or .parquet; default: "
-        "standard output",
+        "standard output. Of other columns of --input, only id is written",
     )
     add_columns(parser, label=False)
     add_count(

@@ -162,8 +162,9 @@ def export_to_engine(
                 if format != "onnx" or _drop(best, scores) <= allowed or is_careful:
                     break
                 say(
-                    f"{best} falls by {_drop(best, scores):.4f} in int8: the second "
-                    "products of the feed-forward networks stay in float32"
+                    f"with all products in int8, {best} would fall by "
+                    f"{_drop(best, scores):.4f}: the second ones of the feed-forward "
+                    "networks stay in float32"
                 )
             _tell_times(exact, small, _typical_texts(model, typical))
             if dev is not None:

@@ -95,8 +95,8 @@ def evaluate_collection(
         width, of BM25, of both fused (`hybrid`), and of the run that was given; of
         other models the order of the candidates. With `tune`, also `hybrid_weight`,
         the best on the other half, `None` if vectors alone are as good there, and
-        `hybrid_weights`: by weight `ndcg_at_10_on_tuned_half` and
-        `ndcg_at_10_on_other_half`.
+        `hybrid_weights`: by weight, 0 for vectors alone, `ndcg_at_10_on_tuned_half`
+        and `ndcg_at_10_on_other_half`.
 
     Raises:
         ConfigError: the model does neither, or an argument is out of range.
@@ -195,12 +195,13 @@ def tuned_weight(
         advice, weight = "use --hybrid as it is, with weight 1", 1.0
     found = ", ".join(f"{value:.4f} with {name}" for name, value in compared.items())
     say(f"{advice}: on {len(others):,} of the judged queries, nDCG@10 is {found}")
+    tried[0.0], rest[0.0] = score(dev, vectors), compared["vectors alone"]
     rows = {
         f"{weight:g}": {
             "ndcg_at_10_on_tuned_half": tried[weight],
             "ndcg_at_10_on_other_half": rest[weight],
         }
-        for weight in WEIGHTS
+        for weight in (0.0, *WEIGHTS)
     }
     return {"hybrid_weight": weight, "hybrid_weights": rows}
 

@@ -175,7 +175,7 @@ def test_confident_mistakes_are_explained(
         found = explained(most=1, seconds=seconds, costs=ExplanationCosts(*costs))
         assert found == []
         line = capsys.readouterr().err
-        assert "explains no mistake" in line and "bert-keras explain" in line
+        assert "does not explain mistakes" in line and "bert-keras explain" in line
 
 
 def test_a_pair_that_is_a_mistake_is_explained(

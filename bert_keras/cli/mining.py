@@ -8,8 +8,10 @@ from typing import Any
 from bert_keras.cli.arguments import (
     MODEL,
     ROWS,
+    WHERE,
     add_batches,
     add_header,
+    add_text_column,
     check_texts,
     load_backend,
 )
@@ -20,7 +22,7 @@ from bert_keras.cli.prediction import (
     ranker_of,
     refuse_without_rerank,
 )
-from bert_keras.errors import ConfigError, first_of
+from bert_keras.errors import ConfigError, NoColumnError, first_of
 from bert_keras.runs.notes import say
 from bert_keras.settings import Option
 
@@ -32,15 +34,26 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
         parser,
         "pairs",
         "FILE",
-        f"{ROWS} of matching pairs in the columns text and text_pair",
+        f"{ROWS} of matching pairs: text and text_pair",
         required=True,
     )
     add_path(
         parser,
         "corpus",
         "FILE",
-        f"{ROWS} with the column text, from which negatives are taken; default: the "
-        "second texts of the pairs",
+        f"{ROWS} of texts from which negatives are taken; default: the second texts of "
+        "the pairs",
+    )
+    add_text_column(parser)
+    add(
+        "--text-pair",
+        metavar="COLUMN",
+        help=f"{WHERE} of the second text; default: text_pair",
+    )
+    add(
+        "--corpus-text",
+        metavar="COLUMN",
+        help=f"{WHERE} of the texts of --corpus; default: text",
     )
     add_path(
         parser,
@@ -98,9 +111,16 @@ def run_mine(options: argparse.Namespace) -> None:
         raise ConfigError(
             f"`--range` must be FROM:TO, FROM below TO; received {first}:{end}"
         )
-    check_texts(options, options.pairs, text_pair="text_pair")
+    of_corpus = options.corpus_text or "text"
+    chosen = {"text": options.text, "text_pair": options.text_pair}
+    chosen = {role: column for role, column in chosen.items() if column is not None}
+    check_texts(options, options.pairs, text_pair=chosen.get("text_pair", "text_pair"))
     if options.corpus is not None:
-        check_texts(options, options.corpus)
+        _check_corpus(options.corpus, of_corpus, options.header)
+    elif options.corpus_text is not None:
+        raise ConfigError(
+            f"`--corpus-text` needs `--corpus`; received {options.corpus_text}"
+        )
     load_backend(options.model, options.rerank)
     from bert_keras.data.collection import document_rules, with_titles
     from bert_keras.data.table import names_of, read_columns
@@ -112,19 +132,21 @@ def run_mine(options: argparse.Namespace) -> None:
     if options.rerank is None:
         refuse_without_rerank(options, "positive_class")
     ranker = None if options.rerank is None else ranker_of(options)
-    rules: dict[str, Any] = {"header": options.header, "fixed": True}
+    rules: dict[str, Any] = {"header": options.header}
     corpus = None
     if options.corpus is not None:
-        documents = document_rules(options.corpus)
+        documents = document_rules(options.corpus, text=of_corpus)
         read = with_titles(read_columns(options.corpus, **documents, **rules))
         corpus = read.filled("text", skip_empty=True)["text"]
         tell_empty(len(read) - len(corpus), len(read))
     optional = ("label", NEGATIVE)
-    columns, names = find_task("embedding").columns, names_of(options.pairs)
+    columns = {**find_task("embedding").columns, **chosen}
+    names = names_of(options.pairs)
     pairs = read_with_negatives(
         options.pairs, columns, names=names, optional=optional, **rules
     )
-    others = [name for name in names if name not in columns and not is_numbered(name)]
+    read_names = {*columns.values()}
+    others = [n for n in names if n not in read_names and not is_numbered(n)]
     if others:
         say(f"{options.pairs}: these columns are not written: {first_of(others)}")
     found = mine_negatives(
@@ -145,6 +167,18 @@ def run_mine(options: argparse.Namespace) -> None:
         for values in zip(*cells.values(), strict=True):
             write(dict(zip(cells, values, strict=True)))
     say(str(found))
+
+
+def _check_corpus(path: str, text: str, header: str) -> None:
+    """Raise NoColumnError if a table lacks the column of the texts."""
+    from bert_keras.data.table import check_columns
+
+    try:
+        check_columns(path, {"text": text}, header=header, fixed=True)
+    except NoColumnError as error:
+        raise NoColumnError(
+            f"{error}; to read another column: --corpus-text NAME"
+        ) from None
 
 
 VERBS = {"mine": (add_mine, run_mine)}

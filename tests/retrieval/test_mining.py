@@ -117,7 +117,7 @@ def test_mined_negatives_train_an_embedding(
 ) -> None:
     rows = zip(*PAIRS.values(), strict=True)
     (tmp_path / "pairs.csv").write_text(
-        "text,text_pair,id\n" + "".join(f'"{a}","{b}",7\n' for a, b in rows)
+        "question,page,id\n" + "".join(f'"{a}","{b}",7\n' for a, b in rows)
     )
     (tmp_path / "corpus.jsonl").write_text(
         "".join(json.dumps({"_id": text, "text": text}) + "\n" for text in CORPUS)
@@ -127,6 +127,7 @@ def test_mined_negatives_train_an_embedding(
     command = [
         *("mine", str(encoder_folder), "--pairs", str(tmp_path / "pairs.csv")),
         *("--corpus", str(tmp_path / "corpus.jsonl"), "--output", str(output)),
+        *("--text", "question", "--text-pair", "page"),
     ]
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", -1)
     assert main([*command, "--range=0:20", "--margin=0", "--negatives=2"]) == 0
@@ -140,12 +141,21 @@ def test_mined_negatives_train_an_embedding(
     assert "`title` is read before `text`" in told
     columns = Embedding.read(output)
     assert columns["text"] == PAIRS["text"] and any(columns["negative"])
-    for name, columns in (("corpus", "content,b"), ("pairs", "text,body")):
+    for name, columns, option in (
+        ("corpus", "content,b", "--corpus-text NAME"),
+        ("pairs", "question,body", "--text-pair NAME"),
+    ):
         (tmp_path / "other.csv").write_text(f"{columns}\nsix,7\n")
         other = [f"--{name}", str(tmp_path / "other.csv")]
         assert main([*command, *other]) == 2
         quoted = columns.replace(",", "`, `")
-        assert f"it has `{quoted}`\n" in capsys.readouterr().err  # without a hint
+        hint = f"it has `{quoted}`; to read another column: {option}"
+        assert hint in capsys.readouterr().err
+    other = ["--corpus", str(tmp_path / "other.csv"), "--corpus-text", "body"]
+    assert main([*command, *other, "--range=0:20", "--margin=0"]) == 0
+    refused_without = [*command[:4], *command[6:], "--corpus-text", "body"]
+    assert main(refused_without) == 2
+    assert "`--corpus-text` needs `--corpus`" in capsys.readouterr().err
     assert main([*command, "--range=9:3"]) == 2
     assert "`--range` must be FROM:TO" in capsys.readouterr().err
 

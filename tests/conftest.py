@@ -131,7 +131,6 @@ CHOSEN_SLOW = {
     "test_a_signal_saves_a_run_that_then_ends_with_the_same_bytes",
     "retrieval/test_export.py::test_a_reranker_in_the_graph",
     "retrieval/test_export.py::test_the_nearest_texts",
-    "runs/test_process_pool.py::test_an_interrupt_ends_the_workers_tidily",
     "serving/test_embedding_apis.py::test_a_served_index_is_searched",
     "serving/test_server.py",
     "tasks/test_generation.py",

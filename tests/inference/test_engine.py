@@ -160,17 +160,13 @@ def test_a_savedmodel_is_run_by_tensorflow(spam_export: Path) -> None:
         (["--format", "onnx", "--int8-only"], ("`--int8-only` needs `--int8`",)),
         (["--dev", "x.tsv"], ("`--dev` needs `--int8`", "x.tsv")),
         (
-            ["--format", "onnx", "--int8", "--calibrate", "x.tsv", "--dev", "y.tsv"],
-            ("`--calibrate`", "not calibrated"),
-        ),
-        (
             ["--format", "onnx", "--precision", "mixed_bfloat16"],
             ("`--precision`", "float32"),
         ),
     ],
     ids=[
         *("int8 of litert", "int8 served", "no texts", "texts only", "int8 alone"),
-        *("dev only", "texts for onnx", "precision"),
+        *("dev only", "precision"),
     ],
 )
 def test_options_of_export_that_do_not_fit(

@@ -189,12 +189,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark chosen tests; start with the files that take longest, the rest in order."""
     for item in items:
         name = item.nodeid.removeprefix("tests/").partition("[")[0]
-        is_thorough = item.get_closest_marker("thorough")
-        if not is_thorough and item.get_closest_marker("slow"):
-            is_chosen = bool({name, name.partition("::")[0]} & {*CHOSEN, *CHOSEN_SLOW})
-        else:
-            is_chosen = bool(is_thorough) and name in CHOSEN
-        if is_chosen:
+        marks = {mark.name for mark in item.iter_markers()} & {"slow", "thorough"}
+        places = {name, name.partition("::")[0]}
+        if (marks and name in CHOSEN) or (marks == {"slow"} and places & CHOSEN_SLOW):
             item.add_marker("chosen")
     first = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: first.get(item.path.stem, len(first)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from bert_keras.cli.arguments import (
     MODEL,
@@ -132,18 +131,19 @@ def run_mine(options: argparse.Namespace) -> None:
     if options.rerank is None:
         refuse_without_rerank(options, "positive_class")
     ranker = None if options.rerank is None else ranker_of(options)
-    rules: dict[str, Any] = {"header": options.header}
     corpus = None
     if options.corpus is not None:
         documents = document_rules(options.corpus, text=of_corpus)
-        read = with_titles(read_columns(options.corpus, **documents, **rules))
+        read = with_titles(
+            read_columns(options.corpus, **documents, header=options.header)
+        )
         corpus = read.filled("text", skip_empty=True)["text"]
         tell_empty(len(read) - len(corpus), len(read))
     optional = ("label", NEGATIVE)
     columns = {**find_task("embedding").columns, **chosen}
     names = names_of(options.pairs)
     pairs = read_with_negatives(
-        options.pairs, columns, names=names, optional=optional, **rules
+        options.pairs, columns, names=names, optional=optional, header=options.header
     )
     read_names = {*columns.values()}
     others = [n for n in names if n not in read_names and not is_numbered(n)]

@@ -129,7 +129,7 @@ class Devices:
     def announce(self, precision: str) -> None:
         """Print the strategy, and say if processors emulate the precision."""
         write(self.line())  # by each worker
-        has_others = self.name == "tpu" or tf.config.list_physical_devices("GPU")
+        has_others = self.name == "tpu" or self.has_gpu
         if not has_others and emulates(precision):
             say(
                 f"precision {precision}: this processor has no instructions for it and "

@@ -34,7 +34,8 @@ def training_curves(
     ordered = sorted(curves.items(), key=lambda curve: curve[0][1].startswith("dev_"))
     keys = {key for _, key in curves}
     for (axis, key), points in ordered:
-        shown = f"{dev}_{key[4:]}" if key.startswith("dev_") else key
+        of_dev = key.startswith("dev_")
+        shown = f"{dev}_{key.removeprefix('dev_')}" if of_dev else key
         name, family = words(shown), _family(key, points) or words(shown)
         if f"dev_{key}" in keys and not is_loss(key):
             name = family = f"{name} of training rows"

@@ -433,7 +433,6 @@ class _Runs:
                 ]
                 if is_held_out:
                     made = [dataclasses.replace(plan, notes=()) for plan in made]
-                if is_held_out:
                     chosen = dataclasses.replace(request, tries_methods=True, **whole)
                     last[method] = plan_of(chosen)[0]
             except ConfigError as error:

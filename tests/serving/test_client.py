@@ -375,8 +375,11 @@ def decoded(value: Any) -> Any:
 
 
 # The forms of answers and inputs differ most among these; others are thorough.
-OFTEN = {"multiple-choice": (), "question-answering": pytest.mark.slow}
-OFTEN["token-classification"] = pytest.mark.slow
+OFTEN = {
+    "multiple-choice": (),
+    "question-answering": pytest.mark.slow,
+    "token-classification": pytest.mark.slow,
+}
 FORMS = [
     pytest.param(name, marks=OFTEN.get(name, pytest.mark.thorough)) for name in TASKS
 ]

@@ -321,9 +321,8 @@ def check_texts(options: argparse.Namespace, file: str, **columns: str) -> None:
     """Raise DataError if a table lacks its column of texts, or further `columns`."""
     from bert_keras.data.table import check_columns
 
-    columns = {"text": getattr(options, "text", None) or "text", **columns}
-    is_fixed = not hasattr(options, "text")
-    check_columns(file, columns, header=options.header, fixed=is_fixed)
+    columns = {"text": options.text or "text", **columns}
+    check_columns(file, columns, header=options.header)
 
 
 def refuse_columns(options: argparse.Namespace, why: str) -> None:

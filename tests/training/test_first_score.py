@@ -26,11 +26,8 @@ COLUMNS = as_columns(text=TEXTS, label=LABELS)
     ("method", "settings", "dev"),
     [
         ("finetune", {"epochs": 1}, COLUMNS),
-        pytest.param("contrastive", {}, None, marks=pytest.mark.slow),
-        pytest.param(
-            *("finetune", {"epochs": 1, "linear_probe": True}, COLUMNS),
-            marks=pytest.mark.slow,
-        ),
+        ("contrastive", {}, None),
+        ("finetune", {"epochs": 1, "linear_probe": True}, COLUMNS),
     ],
 )
 def test_a_long_run_has_a_first_score_that_ctrl_c_keeps(

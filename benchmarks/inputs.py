@@ -37,6 +37,22 @@ def questions() -> list[str]:
     return [each["qas"][0]["question"] for each in _paragraphs()]
 
 
+def abstracts() -> list[str]:
+    """Return the titles and abstracts of Cranfield, as a search by them reads both."""
+    path = DATA / "cranfield/corpus.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return [f"{row['title']} {row['text']}" for row in rows]
+
+
+def answers() -> list[str]:
+    """Return the answers to TREC-QA's questions, each once."""
+    found: dict[str, None] = {}
+    for name in ("dev", "train"):
+        with (DATA / f"trecqa/{name}.csv").open(encoding="utf-8", newline="") as file:
+            found |= dict.fromkeys(row["atext"] for row in csv.DictReader(file))
+    return [*found]
+
+
 def _paragraphs() -> list[dict[str, Any]]:
     squad = json.loads((DATA / "squad_v1.1/half.json").read_text(encoding="utf-8"))
     return [each for article in squad["data"] for each in article["paragraphs"]]

@@ -10,8 +10,8 @@ as `encode` does, batches of 32 and, for bfloat16, a model loaded in it. Parts:
     paragraphs, …-bfloat16     vectors of paragraphs of SQuAD
     rank, rank-bfloat16        100 documents of a query by a cross-encoder
     train                      pairs with a negative each, batches of 32
-    tokens, tokens-bfloat16    paragraphs with a vector for each token, beside its
-                               MultiVectorEncoder
+    tokens, tokens-bfloat16    paragraphs, or texts of --collection, with a vector for
+                               each token, beside its MultiVectorEncoder
     tokens-train               the same pairs with a vector for each token
     search                     nearest 10 of 100,000 vectors to one, beside faiss
     query                      the same with the vector of a text, sentence-transformers
@@ -48,13 +48,14 @@ from typing import Any
 import numpy as np
 from alternating import measured, time_on_request, times_as_fast, write_results
 from http_load import Load, percentiles, started
-from inputs import contexts, encoder_path, messages
+from inputs import abstracts, answers, contexts, encoder_path, messages
 
 SIDES = ("bert_keras", "peer")
 TEXTS = ("sms", "sms-bfloat16", "paragraphs", "paragraphs-bfloat16")
 HTTP = ("http-embeddings", "http-rerank")
 TOKENS = ("tokens", "tokens-bfloat16", "tokens-train")
 PARTS = (*TEXTS, "rank", "rank-bfloat16", "train", *TOKENS, "search", "query", *HTTP)
+COLLECTIONS = {"squad": contexts, "cranfield": abstracts, "trecqa": answers}
 QUERY = "How do I reset my password?"
 WIDTH, TOP, BATCH, LENGTH = 384, 10, 32, 128
 
@@ -62,7 +63,10 @@ WIDTH, TOP, BATCH, LENGTH = 384, 10, 32, 128
 def texts_of(work: str, options: argparse.Namespace) -> list[str]:
     """Return the texts of a work, repeated if there are too few."""
     is_sms = work.startswith("sms")
-    found = [text for _, text in messages()] if is_sms else contexts()
+    if is_sms:
+        found = [text for _, text in messages()]
+    else:
+        found = COLLECTIONS[options.collection if work in TOKENS else "squad"]()
     count = options.messages if is_sms else options.paragraphs
     return (found * (count // len(found) + 1))[:count]
 
@@ -327,6 +331,12 @@ def main() -> None:
     add("--ranker", help=argparse.SUPPRESS)
     add("--tokens", help=argparse.SUPPRESS)
     add("--length", type=int, default=256, help="of texts of tokens; default: 256")
+    add(
+        "--collection",
+        choices=COLLECTIONS,
+        default="squad",
+        help="whose texts tokens and tokens-bfloat16 read; default: squad",
+    )
     options = parser.parse_args()
     if options.worker:
         side, work = options.worker
@@ -348,8 +358,9 @@ def show(part: str, options: argparse.Namespace) -> dict[str, list[float]]:
         found = show_http(part, options)
         unit, order = "requests/s", reversed([*found])
     else:
-        sizes = ("messages", "paragraphs", "pairs", "vectors", "ranker", "tokens")
-        given = [w for n in sizes for w in (f"--{n}", str(getattr(options, n)))]
+        names = ("messages", "paragraphs", "pairs", "vectors", "ranker", "tokens")
+        names += ("collection",)
+        given = [w for n in names for w in (f"--{n}", str(getattr(options, n)))]
         command = [sys.executable, __file__, *given, "--worker"]
         found = measured(
             {side: [*command, side, part] for side in SIDES}, options.rounds

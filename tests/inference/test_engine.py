@@ -1,6 +1,6 @@
 """Engines without their packages: one line says what is missing or does not fit.
 
-What they answer is tested in `tests/peers/test_engines_peers.py`.
+What they answer is tested in `tests/peers/test_engine_answers_peers.py`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ QUERY_ENCODER = "a student that has learned the model's vectors, for the queries
 ROWS = "TSV, CSV, JSONL, Parquet or Arrow file"
 # Roles with their own option, and its `dest`; `explain --target` is not a column.
 _ROLES = {
-    **{role: role for role in ("text", "text_pair", "label", "source")},
+    **{role: role for role in ("text", "text_pair", "label", "source", "id")},
     "target": "target_column",
 }
 WHERE = "column (name, or number from 0)"

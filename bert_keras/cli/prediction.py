@@ -74,9 +74,15 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "output",
         "FILE",
         "file to write: .jsonl, .csv with lists as JSON, or .parquet; default: "
-        "standard output. Of other columns of --input, only id is written",
+        "standard output. Of other columns of --input, only that of --id is written",
     )
     add_columns(parser, label=False)
+    parser.add_argument(
+        "--id",
+        metavar="COLUMN",
+        help=f"{WHERE} of the ids, which are written with the answers; default: id, if "
+        "there is one",
+    )
     add_count(
         parser,
         "top",

@@ -12,6 +12,7 @@ BIO. Tags that are all plain, such as parts of speech, stay; so do numbers, whic
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 import re
@@ -95,11 +96,13 @@ def stream_words(
     columns: ColumnNames | None = None,
     header: str = "auto",
     rows_at_once: int = sys.maxsize,
+    name: str | None = None,
 ) -> Iterator[Columns] | None:
     """Return the words of each sentence without tags in parts; `None` for plain texts.
 
     A CoNLL file is recognized by its ending, or by blank lines between other lines, at
-    the start of the file.
+    the start of the file. `name` is the key of the `id` of rows that have words as a
+    list, which may be missing.
     """
     chosen = {"text": (columns or {}).get("text"), "label": None}
     selected = list(chosen.values())
@@ -123,8 +126,16 @@ def stream_words(
     texts = _first(first, _TEXT_KEYS, lambda cell: isinstance(cell, str))
     if key is None or texts is not None and chosen["text"] is None:
         return None
-    found = itertools.chain([first], parts)
-    return (_read_word_lists(place, rows, {"text": key}) for rows in found)
+
+    def read(rows: list[Row]) -> Columns:
+        found = _read_word_lists(place, rows, {"text": key})
+        if name is None or all(name not in row for _, row in rows):
+            return found
+        cells = (row.get(name) for _, row in rows)
+        named = ["" if cell is None else str(cell) for cell in cells]
+        return dataclasses.replace(found, cells={**found.cells, "id": named})
+
+    return map(read, itertools.chain([first], parts))
 
 
 def _words_of(

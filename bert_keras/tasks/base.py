@@ -19,8 +19,8 @@ from bert_keras.data.class_names import renamed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata
 from bert_keras.data.row_source import RowSource
-from bert_keras.data.rows import ColumnNames
-from bert_keras.errors import ConfigError
+from bert_keras.data.rows import ColumnNames, quote
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.reading.windows import LongTexts
 from bert_keras.settings import options_of
 from bert_keras.tasks.hugging_face import HeadCodec
@@ -435,15 +435,24 @@ def stream_rows(
 ) -> Iterator[Columns]:
     """Yield the rows of a file without labels in parts, see `stream_columns`.
 
-    A column `id` is read, too.
+    The column `id`, or the one that the source names for the role `id`, is read, too.
     """
-    columns = by_role(task.columns, source.columns)
-    source = dataclasses.replace(source, columns=columns, labelled=False)
+    chosen = dict(source.columns)
+    name = chosen.pop("id", None)
+    source = dataclasses.replace(
+        source,
+        columns=by_role(task.columns, chosen),
+        labelled=False,
+        others={"id": "id" if name is None else name},
+    )
     own = task.stream_own(source, rows_at_once)
     if own is None:
-        rules = task._of_texts(source, task.roles, {"id": "id"})
+        rules = task._of_texts(source, task.roles, source.others)
         own = source.stream(rows_at_once=rows_at_once, **rules)
-    yield from own
+    for number, rows in enumerate(own):
+        if number == 0 and name is not None and "id" not in rows:
+            raise DataError(f"has no column {quote(name)} of ids", path=rows.path)
+        yield rows
 
 
 def check_parts(task: Task, texts: Any) -> None:

@@ -78,12 +78,17 @@ def read_choices(source: RowSource) -> Columns:
         ConfigError: an argument is wrong.
         DataError: the file is broken or lacks a column; bad rows are named by line.
     """
+    wanted, rules = _wanted(source)
+    return _with_lists(source.table(**rules), wanted, kept=("label", *source.others))
+
+
+def _wanted(source: RowSource) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the columns of each role, and the arguments of `read_columns`."""
     no_label = {} if source.labelled else {"label": None}
     wanted, rules = _selection(source.data, {**source.columns, **no_label})
     more = rules_of_others(source.others)
     more["optional"] = [*rules.pop("optional"), *more["optional"]]
-    found = source.table({**wanted, **source.others}, **rules, **more)
-    return _with_lists(found, wanted, kept=("label", *source.others))
+    return wanted, {"columns": {**wanted, **source.others}, **rules, **more}
 
 
 def _selection(
@@ -178,9 +183,9 @@ class MultipleChoice(Confidence, Task):
 
     @classmethod
     def stream_own(cls, source: RowSource, rows_at_once: int) -> Iterator[Columns]:
-        wanted, rules = _selection(source.data, {**source.columns, "label": None})
-        parts = source.stream(wanted, rows_at_once=rows_at_once, **rules)
-        return (_with_lists(part, wanted) for part in parts)
+        wanted, rules = _wanted(source)
+        parts = source.stream(rows_at_once=rows_at_once, **rules)
+        return (_with_lists(part, wanted, kept=[*source.others]) for part in parts)
 
     @classmethod
     def groups(cls, columns: Columns) -> list[str] | None:

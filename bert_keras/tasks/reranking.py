@@ -171,7 +171,9 @@ class Reranking(RerankingSettings, NumberTask):
     @classmethod
     def stream_own(cls, source: RowSource, rows_at_once: int) -> Iterator[Columns]:
         wanted = _columns_of_pairs(names_of(source.data), source.columns)
-        return source.stream(wanted, rows_at_once=rows_at_once)
+        rules = rules_of_others(source.others)
+        wanted |= source.others
+        return source.stream(wanted, rows_at_once=rows_at_once, **rules)
 
     def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
         is_ranked = use == "score" and self.objective != "margin-mse"

@@ -94,7 +94,8 @@ def test_rows_in_parts_are_the_rows_of_the_whole_file(
 
 
 def new_task(name: str) -> Task:
-    settings = {"classes": ("O", "B-PER")} if "tag" in name or "token" in name else {}
+    needs = any(word in name for word in ("tag", "token", "classification"))
+    settings = {"classes": ("O", "B-PER")} if needs else {}
     return find_task(name)(**settings)
 
 
@@ -110,3 +111,29 @@ def test_a_column_id_names_the_rows(tmp_path: Path, file: str, text: str) -> Non
     task = find_task("classification")(("no", "yes"))
     rows = read_rows(task, RowSource(str(tmp_path / file)))
     assert list(rows) == [("7", "a"), ("", "b")]
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("classification", {"text": "a"}),
+        ("question-answering", QUESTIONS[0]),
+        ("multiple-choice", CHOICES[0]),
+        ("reranking", {"query": "q", "document": "d"}),
+        ("token-classification", {"words": ["Ann", "met"]}),
+        ("translation", {"source": "a"}),
+    ],
+)
+def test_another_column_may_name_the_rows(
+    tmp_path: Path, name: str, row: dict[str, Any]
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(lines_of([{**row, "number": n} for n in (5, 6)]), encoding="utf-8")
+
+    def names(column: str) -> list[str | None]:
+        source = RowSource(str(path), {"id": column})
+        return [name for name, _ in read_rows(new_task(name), source)]
+
+    assert names("number") == ["5", "6"]
+    with pytest.raises(DataError, match="has no column `no` of ids"):
+        names("no")

@@ -157,6 +157,7 @@ class TaggingTask(TaggingSettings, Confidence, Task):
             columns=source.columns,
             header=source.header,
             rows_at_once=rows_at_once,
+            name=source.others.get("id"),
         )
 
     @classmethod

@@ -29,6 +29,7 @@ from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import (
     TAUGHT,
     Linear,
+    Redacting,
     texts_of,
 )
 from bert_keras.training.choices import AUTO, GIVEN, Choice, Facts, TrainRequest
@@ -348,7 +349,7 @@ def _too_few_to_hold_out(
         sizes = collections.Counter(name for names in named for name in names)
         least = min(sizes.values(), default=len(rows))
         of = " of a class" if sizes else ""
-    elif any(named):  # the types of entities of each row
+    elif isinstance(task, Redacting) and any(named):  # the types of its entities
         least, of = sum(map(bool, named)), " with an entity"
     else:
         return ""

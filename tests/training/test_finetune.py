@@ -673,6 +673,15 @@ def test_tags_need_dev_rows_with_entities(
     assert ("dev" in found.rows) == ("held out" in line)
 
 
+def test_pairs_of_sentences_have_no_entities_to_hold_out(plan_for: Any) -> None:
+    sentences = [f"sentence {n}" for n in range(40)]
+    names = find_task("next-sentence")().labels
+    rows = as_columns(text=sentences, text_pair=sentences[::-1], label=[*names] * 20)
+    found = plan_for("next-sentence", train=rows, config=TrainConfig())
+    reason = reason_of(found, "validation split")
+    assert reason.startswith("4 of 40 training rows are held out for dev")
+
+
 def test_the_documents_of_a_query_are_held_out_together(plan_for: Any) -> None:
     """A ranking of some of them would be easier, and often without the relevant one."""
     rows = as_columns(

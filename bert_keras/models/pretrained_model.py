@@ -20,7 +20,7 @@ from bert_keras.models.folder import Folder, check_max_length
 from bert_keras.models.new_tokens import with_tokens
 from bert_keras.runs.notes import prefixed, say
 from bert_keras.settings import LAYOUT, PRECISIONS, check_choice
-from bert_keras.tasks import check_settings, named_or_given
+from bert_keras.tasks import check_settings, class_of, named_or_given
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.hugging_face import MASKED_LM, head_entries
 from bert_keras.tasks.needs import named_scope
@@ -95,8 +95,7 @@ def _held(folder: Folder, task: str | type[Task] | Task | None) -> Task | None:
     """Return the task whose head a folder holds, if it is the requested one."""
     if task is None:
         return folder.task()
-    kind = named_or_given(task)
-    return folder.held(kind if isinstance(kind, type) else type(kind))
+    return folder.held(class_of(named_or_given(task)))
 
 
 def _same_head(held: Task, found: Task) -> bool:

@@ -15,7 +15,7 @@ from bert_keras.training.estimate import (
     weight_bytes,
     with_peak_memory,
 )
-from bert_keras.training.loop import UPDATE_COST
+from bert_keras.training.progress import UPDATE_COST
 from bert_keras.training.updates import new_optimizer, updates
 
 

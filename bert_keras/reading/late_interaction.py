@@ -23,9 +23,8 @@ from bert_keras.reading.text_vector import (
     DOCUMENT,
     QUERY,
     TextVector,
-    prompted,
 )
-from bert_keras.reading.windows import Batch
+from bert_keras.reading.windows import Batch, prompted
 from bert_keras.text.packing import pad_rows
 from bert_keras.text.ragged import put, sizes_of, with_sizes
 
@@ -96,9 +95,7 @@ class LateInteraction(TextVector):
         is_query = sides == QUERY
         if self.query_expansion:
             least = tf.where(is_query, self.query_expansion, 0)
-            ids = _padded(
-                ids, tf.maximum(sizes, least), expansion_id(preprocessor.tokenizer)
-            )
+            ids = _padded(ids, tf.maximum(sizes, least), expansion_id(tokenizer))
         segments = ids.with_values(tf.zeros_like(ids.values))
         rule = {"pad_id": tokenizer.pad_id, "multiple": preprocessor.length_multiple}
         batch = pad_rows(ids, segments, **rule)

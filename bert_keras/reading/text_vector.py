@@ -19,7 +19,7 @@ from bert_keras.errors import ConfigError, received, shown
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.dense import dense_layers
 from bert_keras.reading.layers import LAST, Layers, resolve_layers
-from bert_keras.reading.windows import PREFIX_LENGTHS, Batch, LongTexts
+from bert_keras.reading.windows import PREFIX_LENGTHS, Batch, LongTexts, prompted
 from bert_keras.settings import BI, CROSS, DOCUMENT_PROMPTS, POOLER
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ else:
     encoder, pooling = deferred("bert_keras.model.encoder", "bert_keras.model.pooling")
 
 PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
-COUNTED_TOKENS = "counted_tokens"  # whose vectors count, see `LateInteraction`
+COUNTED_TOKENS = "counted_tokens"  # 1: the vector counts, see `LateInteraction`
 QUERY, DOCUMENT = 0, 1  # the side of a text, see `TextVector.batch`
 
 
@@ -43,9 +43,14 @@ QUERY, DOCUMENT = 0, 1  # the side of a text, see `TextVector.batch`
 class TextVector(LongTexts):
     """How a text becomes the vector that a head reads.
 
+    Prompts, `dense` and the lengths of queries and documents are of `embedding` alone.
+    With the pooler, prompts and lengths have an effect, but not `normalize`, `layers`
+    and `dense`.
+
     Args:
-        pooling: `pooler`, of BERT, or how the vectors of the tokens are pooled, see
-            `TextPooling`; the following settings are for the latter.
+        pooling: how the vectors of the tokens are pooled, see `TextPooling`; or
+            `pooler`, of BERT. The default is `embedding`'s; a classifier's is `pooler`,
+            see `PooledTask.reader`.
         normalize: whether vectors, of windows too, are divided by their length.
         normalize_combined: whether the vector combined from windows is, too.
         layers: the hidden states that are read, see `resolve_layers`.
@@ -168,8 +173,8 @@ class TextVector(LongTexts):
 
         Args:
             preprocessor: tokenizes, truncates and lays out the texts.
-            texts: tf.string [B], or a tuple of two for pairs, which have no prompts,
-                unless each text is read by itself.
+            texts: tf.string [B], or a tuple of two for pairs. In one row, pairs have no
+                prompts: only `embedding` has some, which reads each text by itself.
             sides: int32 [B], `QUERY` or `DOCUMENT`, by which texts have their prompt
                 and their length; `None`: all have the default ones.
             draws: int64 [B], see `LongTexts.long_batch`.
@@ -309,7 +314,7 @@ class TextVector(LongTexts):
         if self.layers == LAST:
             return []
         chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
-        return encoder.blocks[max(chosen) :]
+        return encoder.blocks[max(chosen) :]  # state 0 is the embeddings'
 
     def recipe(self) -> dict[str, Any]:
         """Return how tokens are pooled, as values of JSON, see `recipe_of`."""
@@ -330,11 +335,6 @@ def check_prompts(prompts: Any, default: Any) -> None:
         raise ConfigError(
             f"`default_prompt` must be {allowed}; received {shown(default)}"
         )
-
-
-def prompted(prompts: Any, texts: Any) -> Any:
-    """Return texts, tf.string [B], with the prompt of each, or `None`, before it."""
-    return texts if prompts is None else tf.strings.join([prompts, texts])
 
 
 def one_after_the_other(rows: Sequence[Any]) -> Any:

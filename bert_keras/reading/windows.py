@@ -107,9 +107,7 @@ class LongTexts:
         `Preprocessor.truncated`, are of texts without their middle.
         """
         if not self.reads_windows:
-            if prefixes is not None:
-                texts = tf.strings.join([prefixes, texts])
-            return _head_and_tail(preprocessor, texts, limits)
+            return _head_and_tail(preprocessor, prompted(prefixes, texts), limits)
         first, text = _first_and_text(texts, prefixes)
         tokenizer = preprocessor.tokenizer
         if draws is None:
@@ -174,9 +172,7 @@ class LongTexts:
     ) -> tuple[Any, Any]:
         """Return `lengths` of texts with prefixes and limits, see `long_batch`."""
         if not self.reads_windows:
-            if prefixes is not None:
-                texts = tf.strings.join([prefixes, texts])
-            return preprocessor.lengths(texts, limits)
+            return preprocessor.lengths(prompted(prefixes, texts), limits)
         first, size, plan = self._plan(preprocessor, texts, prefixes)
         read = plan.read(size)
         lost = size - read
@@ -259,8 +255,6 @@ class LongTexts:
 
     def combined(self, vectors: Any, inputs: Batch) -> Any:
         """Return the vector of each text, from the vectors of its windows."""
-        if not self.reads_windows:
-            return vectors
         return model_windows.WindowCombination(self.combine)(
             vectors, inputs[WINDOW_STARTS]
         )
@@ -270,6 +264,11 @@ class LongTexts:
         if model not in _BELOW:
             _BELOW[model] = Below(model)
         return _BELOW[model]
+
+
+def prompted(prompts: Any, texts: Any) -> Any:
+    """Return texts, tf.string [B], with the prompt of each, or `None`, before it."""
+    return texts if prompts is None else tf.strings.join([prompts, texts])
 
 
 def vector_model(model: keras.Model) -> keras.Model:

@@ -74,6 +74,11 @@ def named_or_given(task: str | type[Task] | Task | None) -> type[Task] | Task:
     )
 
 
+def class_of(task: type[Task] | Task) -> type[Task]:
+    """Return the class of a task; a class is returned unchanged."""
+    return task if isinstance(task, type) else type(task)
+
+
 def name_of(task_class: type[Task]) -> str:
     """Return the name that `find_task` accepts for a class."""
     if task_class.name in TASKS:
@@ -84,8 +89,7 @@ def name_of(task_class: type[Task]) -> str:
 def check_settings(task: Task | type[Task], settings: Mapping[str, Any]) -> None:
     """Raise ConfigError unless a task has these settings, and each has an effect."""
     known = setting_names(task)
-    kind = task if isinstance(task, type) else type(task)
-    for name, declared in options_of(kind).items():
+    for name, declared in options_of(class_of(task)).items():
         # A setting that needs the other one is fitted only where it is not given.
         if name not in settings or not declared.fitted_by or declared.needs:
             continue

@@ -1,5 +1,11 @@
 """Classification of a text, or of a pair of texts, into one of C classes.
 
+The head and the reading of a text are in `PooledTask` (`tasks/classifier.py`), the
+settings in `classification_settings`. `pairs` is true for pairs, false for single
+texts, and `None` for a folder that does not say which: the model then reads both. With
+`entailment` there is no output for each class: an entailment model scores whether the
+text entails a sentence about the class.
+
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: softmax(C W^T).
 """
 

@@ -13,25 +13,23 @@ def updates_for(rows: int) -> int:
     return int(min(max(-(-_PASSES * rows // ROWS), _LEAST), _MOST))
 
 
-def balanced_batches(
-    targets: np.ndarray, count: int, *, seed: int, size: int = ROWS
-) -> list[list[int]]:
+def balanced_batches(targets: np.ndarray, count: int, *, seed: int) -> list[list[int]]:
     """Return the rows of batches in which the classes are equally frequent.
 
-    Each class in turn gives two rows, which it gives again only after all of its
-    others. Rows without a class, of `multi-label`, count as one more class.
+    A batch has `ROWS` different rows, or all if there are fewer. Each class in turn
+    gives two, which it gives again only after all of its others. Rows without a class,
+    of `multi-label`, count as one more class.
 
     Args:
         targets: 0 or 1, [N, C].
         count: number of batches.
         seed: of the order.
-        size: rows of a batch, all different; there may be fewer rows.
     """
     random = np.random.default_rng(seed)
     members = [np.flatnonzero(column) for column in targets.T > 0]
     members.append(np.flatnonzero(~(targets > 0).any(axis=1)))
     members = [rows for rows in members if len(rows)]
-    size = min(size, len(targets))
+    size = min(ROWS, len(targets))
     waiting: list[list[int]] = [[] for _ in members]
     order: list[int] = []
     batches = []

@@ -65,10 +65,8 @@ class ContrastiveFit(HeadTrainer):
         model: TaskModel,
         data: Mapping[str, Columns],
         context: RunContext,
-        *,
-        then: float = 0.0,
     ) -> None:
-        super().__init__(model, data, context, then=then)
+        super().__init__(model, data, context)
         devices = context.devices
         if devices.replicas > 1 or devices.has_static_shapes:
             raise ConfigError(
@@ -153,7 +151,7 @@ class ContrastiveFit(HeadTrainer):
             ]
             power, found = self.best_power(tried[: len(powers)])
             if self.unlabeled is not None:
-                if self.gains(found, tried[-1]):
+                if self.tell_gain(found, tried[-1]):
                     found, unlabeled = tried[-1], self.unlabeled
                 else:
                     self.forecast.leave_out(examples=len(self.unlabeled))

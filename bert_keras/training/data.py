@@ -24,6 +24,7 @@ from bert_keras.data.row_source import RowSource
 from bert_keras.data.table import without_slices
 from bert_keras.errors import ConfigError, DataError, counted
 from bert_keras.settings import options_of
+from bert_keras.tasks import class_of
 from bert_keras.tasks.base import AnyTask, Task, by_role, replaced
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import (
@@ -38,8 +39,8 @@ from bert_keras.training.config import FEW_ROWS, TrainConfig
 _AT_ONCE = 1 << 14  # cells
 UNLABELED = "unlabeled"
 _LEAST_OF_A_CLASS = 5  # dev rows
-_NOT_SCORED = ("train", "dev", UNLABELED)
-_TAKEN = {*_NOT_SCORED, "runs", "diverged"}  # names of scores
+_NOT_TESTS = ("train", "dev", UNLABELED)
+_TAKEN = {*_NOT_TESTS, "runs", "diverged"}  # names of scores
 
 
 def read_rows(
@@ -224,7 +225,12 @@ def _named_tests(test: Any) -> dict[str, Any]:
 
 def tests_of(data: Mapping[str, Any]) -> list[str]:
     """Return the names of the test sets of a run."""
-    return [name for name in data if name not in _NOT_SCORED]
+    return [name for name in data if name not in _NOT_TESTS]
+
+
+def count_tests(data: Mapping[str, Columns]) -> int:
+    """Return the number of rows of all test sets of a run."""
+    return sum(len(data[name]) for name in tests_of(data))
 
 
 def digest_of_rows(columns: Columns) -> str:
@@ -378,10 +384,9 @@ def fits_on_dev(task: type[Task] | Task, settings: Mapping[str, Any]) -> dict[st
 
     Only those which have no effect without dev rows.
     """
-    kind = task if isinstance(task, type) else type(task)
     asked = [
         each.fitted_by
-        for each in options_of(kind).values()
+        for each in options_of(class_of(task)).values()
         if each.fitted_by and not each.unset
     ]
     given = {name: settings.get(name, off) for name, off in asked}

@@ -188,7 +188,7 @@ class Distillation:
                 f"{config.accumulation}"
             )
         if not is_answered:
-            found._check_reads_batches()
+            found._check_is_folder(f"for {task.name}, whose outputs belong to tokens")
             say("the teacher computes each batch, too")
             return found
         if config.augment:
@@ -314,12 +314,14 @@ class Distillation:
             return outputs[..., list(self.order)]
         return tf.gather(outputs, self.order, axis=-1)
 
-    def _check_reads_batches(self) -> None:
-        """Raise unless the teacher is a Keras model that can read any ids."""
+    def _check_is_folder(self, where: str) -> None:
+        """Raise unless the teacher is a Keras model that can read any ids.
+
+        `where` tells which runs need one.
+        """
         if not isinstance(self.predictor.model, TaskModel):
             raise ConfigError(
-                f"`teacher` must be a model folder for {self.task.name}, whose outputs "
-                "belong to tokens; received an export"
+                f"`teacher` must be a model folder {where}; received an export"
             )
 
     def _states(self, kind: str) -> TaughtStates:
@@ -328,11 +330,7 @@ class Distillation:
         Raises:
             ConfigError: it is an export, or there are several replicas.
         """
-        if not isinstance(self.predictor.model, TaskModel):
-            raise ConfigError(
-                f"`teacher` must be a model folder with `distill` {kind}; received an "
-                "export"
-            )
+        self._check_is_folder(f"with `distill` {kind}")
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if replicas > 1:
             raise ConfigError(

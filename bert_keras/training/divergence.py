@@ -121,8 +121,7 @@ def constant_loss(loss: keras.losses.Loss, targets: Any, weights: Any) -> float 
         targets: the targets of all rows, [N, …], as the loss takes them.
         weights: the weights of the rows, [N], or `None`.
     """
-    shares = np.ones(len(targets))
-    shares = shares if weights is None else np.asarray(weights, "float64")
+    shares = np.ones(len(targets)) if weights is None else np.asarray(weights, float)
     lowest = _lowest_mean(loss, np.asarray(targets), shares / shares.sum())
     # The sum of the weights is not the number of rows, by which most losses divide.
     if lowest is None or loss.reduction == "mean_with_sample_weight":

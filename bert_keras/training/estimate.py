@@ -23,12 +23,11 @@ from bert_keras.tasks.protocols import Linear
 from bert_keras.training.balanced_batches import updates_for
 from bert_keras.training.choices import Estimate
 from bert_keras.training.contrastive_fit import ContrastiveFit, PairTraining
-from bert_keras.training.data import UNLABELED
+from bert_keras.training.data import UNLABELED, count_tests
 from bert_keras.training.head_fit import HeadFit, HeadInputs
 from bert_keras.training.linear_head import DECAYS, fit_head, powers_of, strengths_of
-from bert_keras.training.loop import UPDATE_COST
 from bert_keras.training.plan import Plan, model_of
-from bert_keras.training.progress import Forecast
+from bert_keras.training.progress import UPDATE_COST, Forecast
 from bert_keras.training.train_step import Update
 from bert_keras.training.updates import new_optimizer, training_rows, updates
 
@@ -82,7 +81,7 @@ def _finetune(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, in
     update = update_seconds(updates(model, rows, optimizer), rows.steps)
     epochs = cast(int, config.epochs)
     of_row = update / rows.size(0) / UPDATE_COST
-    scored = len(plan.rows.get("dev", ())) * (1 + epochs) + _tests(plan)
+    scored = len(plan.rows.get("dev", ())) * (1 + epochs) + count_tests(plan.rows)
     kept = weight_bytes(model.weights) + checkpoint_bytes(model, config.keep)
     return rows.steps * update + scored * of_row, kept
 
@@ -109,7 +108,7 @@ def _linear(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, int]
     fits = HeadFit.most_folds * len(powers_of(targets, loss))
     fits = fits * (len(DECAYS) if plan.tries_layers else 1) + 1
     count = len(rows) + others
-    scored = len(plan.rows.get("dev", ())) + _tests(plan)
+    scored = len(plan.rows.get("dev", ())) + count_tests(plan.rows)
     return (count + scored) * of_row + fits * fit, _FLOAT * count * width
 
 
@@ -125,7 +124,8 @@ def _contrastive(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float,
     update = float(min(np.diff(times)))
     of_row, _ = _vectors(model, rows)
     folds = 0 if "dev" in plan.rows else ContrastiveFit.most_folds
-    vectors = (1 + folds) * len(rows) + len(plan.rows.get("dev", ())) + _tests(plan)
+    scored = len(plan.rows.get("dev", ())) + count_tests(plan.rows)
+    vectors = (1 + folds) * len(rows) + scored
     return (1 + folds) * updates_for(len(rows)) * update + vectors * of_row, 0
 
 
@@ -150,9 +150,3 @@ def _last_seconds(action: Callable[[], object], most: int) -> float:
         action()
         times.append(time.perf_counter() - start)
     return min(times[1:] or times)
-
-
-def _tests(plan: Plan) -> int:
-    """Return the number of test rows."""
-    others = ("train", "dev", UNLABELED)
-    return sum(len(rows) for name, rows in plan.rows.items() if name not in others)

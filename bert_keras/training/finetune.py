@@ -1,4 +1,4 @@
-"""A fine-tuning run from its first line to the model folder: `train`.
+"""A run of `train`, by any method, from its first line to the model folder.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import glob
 import json
 import math
@@ -53,7 +52,7 @@ from bert_keras.tasks.protocols import (
     Tunable,
 )
 from bert_keras.text.tokenizer_files import vocabulary_hash
-from bert_keras.training.choices import TrainRequest
+from bert_keras.training.choices import Choice, TrainRequest
 from bert_keras.training.config import TrainConfig, unused_options
 from bert_keras.training.contrastive_fit import ContrastiveFit, NoGain
 from bert_keras.training.data import UNLABELED, digest_of_rows, tests_of
@@ -67,7 +66,7 @@ from bert_keras.training.findings import (
     findings_of,
 )
 from bert_keras.training.first_score import FirstScore, first_score, may_be_linear
-from bert_keras.training.head_fit import HeadFit, compare_layers, probe, score_vectors
+from bert_keras.training.head_fit import HeadFit, probe
 from bert_keras.training.loop import FineTuningLoop, RunContext
 from bert_keras.training.plan import Plan, make_plan, model_of
 from bert_keras.training.results import (
@@ -242,12 +241,7 @@ def plan_of(request: TrainRequest) -> tuple[Plan, Devices]:
     devices = request.devices or find_strategy(request.config.strategy)
     begun = time.perf_counter()
     with collected(shown=False) as notes:
-        plan = make_plan(
-            request,
-            devices=devices,
-            compare_layers=functools.partial(compare_layers, devices=devices),
-            score_vectors=functools.partial(score_vectors, devices=devices),
-        )
+        plan = make_plan(request, devices=devices)
     notes = [*notes, *plan.notes]
     seconds = time.perf_counter() - begun
     return dataclasses.replace(plan, notes=tuple(notes), seconds=seconds), devices
@@ -256,7 +250,7 @@ def plan_of(request: TrainRequest) -> tuple[Plan, Devices]:
 def run_plan(plan: Plan, devices: Devices) -> TrainResult:
     """Show the table of a plan, train, and write the model folder; as `train` does.
 
-    Without the table where methods are compared, several times each.
+    Where methods are compared, in several runs each, the table is left out.
     """
     with collected(shown=devices.is_chief):
         try:
@@ -271,11 +265,7 @@ def _plan_by_linear(plan: Plan, devices: Devices, reason: str) -> Plan:
     config = dataclasses.replace(plan.request.config, method="linear")
     request = dataclasses.replace(plan.request, config=config, devices=devices)
     made, _ = plan_of(request)
-    choices = [
-        dataclasses.replace(each, reason=reason) if each.name == "method" else each
-        for each in made.choices
-    ]
-    return dataclasses.replace(made, choices=tuple(choices))
+    return made.with_choice(Choice("method", "linear", reason, "--method"))
 
 
 def _run(plan: Plan, devices: Devices) -> TrainResult:
@@ -285,7 +275,6 @@ def _run(plan: Plan, devices: Devices) -> TrainResult:
         show(line)
     for note in plan.notes:
         say(note)
-    distillation = None
     folder = Folder.open(plan.encoder)
     with devices.strategy.scope():
         distillation = Distillation.of(
@@ -298,10 +287,9 @@ def _run(plan: Plan, devices: Devices) -> TrainResult:
     if distillation is not None:
         rows = distillation.taught(plan.rows)
         plan = dataclasses.replace(plan, task=distillation.task, rows=rows)
-    training = _Training(plan, devices, distillation)
     with devices.together():
         attempt = 0
-        while (result := training.run(attempt)) is None:
+        while (result := _attempt(plan, devices, distillation, attempt)) is None:
             attempt += 1
         if devices.is_chief:
             _discard_runs(plan.output, recorded_settings(plan))
@@ -324,94 +312,87 @@ def _check_process() -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Training:
-    """The state that all runs of a call share, including restarts."""
+def _attempt(
+    plan: Plan, devices: Devices, distillation: Distillation | None, attempt: int
+) -> TrainResult | None:
+    """Train a model and write its folder; return `None` if it must be restarted.
 
-    plan: Plan
-    devices: Devices
-    distillation: Distillation | None = None
+    `attempt` is the number of the run, from 0; each has a different seed.
+    """
+    seed = plan.config.seed + RESTART * attempt
+    config = dataclasses.replace(plan.config, seed=seed)
+    plan = dataclasses.replace(plan, config=config)
+    path = run_path(plan.output, f"run-{attempt}" if attempt else "run")
+    model = model_of(plan, devices)
+    recorded = recorded_settings(plan) | model_settings(model)
+    if distillation is not None:
+        distillation.check_student(model)
+        recorded["weights of the teacher"] = distillation.digest()
+    opened: contextlib.AbstractContextManager[RunFolder | None]
+    opened = contextlib.nullcontext()
+    if devices.is_chief:
+        opened = open_run(path, recorded, resume=plan.request.resume)
+    has_mistakes = "dev" in plan.rows or bool(tests_of(plan.rows))
+    begun = time.perf_counter()
 
-    def run(self, attempt: int) -> TrainResult | None:
-        """Train a model and write its folder; return `None` if it must be restarted.
+    def explaining(left: float) -> float:
+        if not has_mistakes:
+            return 0.0
+        seconds = plan.seconds + time.perf_counter() - begun + left
+        return explanation_seconds(config, seconds)
 
-        `attempt` is the number of the run, from 0; each has a different seed.
-        """
-        seed = self.plan.config.seed + RESTART * attempt
-        config = dataclasses.replace(self.plan.config, seed=seed)
-        plan = dataclasses.replace(self.plan, config=config)
-        devices = self.devices
-        path = run_path(plan.output, f"run-{attempt}" if attempt else "run")
-        model = model_of(plan, devices)
-        recorded = recorded_settings(plan) | model_settings(model)
-        if self.distillation is not None:
-            self.distillation.check_student(model)
-            recorded["weights of the teacher"] = self.distillation.digest()
-        opened: contextlib.AbstractContextManager[RunFolder | None]
-        opened = contextlib.nullcontext()
-        if devices.is_chief:
-            opened = open_run(path, recorded, resume=plan.request.resume)
-        has_mistakes = "dev" in plan.rows or bool(tests_of(plan.rows))
-        begun = time.perf_counter()
-
-        def explaining(left: float) -> float:
-            if not has_mistakes:
-                return 0.0
-            seconds = plan.seconds + time.perf_counter() - begun + left
-            return explanation_seconds(config, seconds)
-
-        with (
-            opened as run,
-            StopSignal(devices.vote) as stop,
-            tracked(config, plan.output, is_chief=devices.is_chief) as trackers,
-            followed_by(explaining),
-        ):
-            context = RunContext(
-                folder=run,
-                config=config,
-                devices=devices,
-                stop=stop,
-                trackers=trackers,
-                distillation=self.distillation,
-                tries_layers=plan.tries_layers,
-                vectors=plan.vectors,
-                fold=plan.request.fold,
-            )
-            trainer: Trainer = TRAINERS[config.method](model, plan.rows, context)
-            if attempt == 0 and not plan.request.is_one_of_several:
-                devices.announce(config.precision)
-            show(f"training {plan.task.name}: {sizes_of(plan)}; the run is in {path}")
-            if line := replacement_note(plan.output):
-                show(line)
-            first = _first_score(plan, model, trainer, context, begun)
-            try:
-                trainer.train()
-            except RunStopped as stopped:
-                raise first.kept(plan.output, stopped) if first else stopped from None
-            except NoGain:
-                if run is not None:
-                    remove_run(run)
-                raise
-            failed = None
-            if config.method == "finetune" and self.distillation is None:
-                failed = divergence(model, plan.rows["train"], trainer.history)
-            if failed:
-                say(str(failed))
-            # Only the chief knows all losses of a resumed run.
-            is_failed = failed is not None and failed.is_certain
-            if devices.agree(int(is_failed and attempt < config.restarts)):
-                stop.is_due()
-                stop.leave()
-                say(f"restarting with seed {seed + RESTART}")
-                return None
-            with trainer.saved_on_failure(), stop.at_once():
-                result = finish_run(plan, trainer, context, failed=failed, first=first)
+    with (
+        opened as run,
+        StopSignal(devices.vote) as stop,
+        tracked(config, plan.output, is_chief=devices.is_chief) as trackers,
+        followed_by(explaining),
+    ):
+        context = RunContext(
+            folder=run,
+            config=config,
+            devices=devices,
+            stop=stop,
+            trackers=trackers,
+            distillation=distillation,
+            tries_layers=plan.tries_layers,
+            vectors=plan.vectors,
+            fold=plan.request.fold,
+        )
+        trainer: Trainer = TRAINERS[config.method](model, plan.rows, context)
+        if attempt == 0 and not plan.request.is_one_of_several:
+            devices.announce(config.precision)
+        show(f"training {plan.task.name}: {sizes_of(plan)}; the run is in {path}")
+        if line := replacement_note(plan.output):
+            show(line)
+        first = _probe_and_score(plan, model, trainer, context, begun)
+        try:
+            trainer.train()
+        except RunStopped as stopped:
+            raise first.kept(plan.output, stopped) if first else stopped from None
+        except NoGain:
             if run is not None:
                 remove_run(run)
-        return result
+            raise
+        failed = None
+        if config.method == "finetune" and distillation is None:
+            failed = divergence(model, plan.rows["train"], trainer.history)
+        if failed:
+            say(str(failed))
+        # Only the chief knows all losses of a resumed run.
+        is_failed = failed is not None and failed.is_certain
+        if devices.agree(int(is_failed and attempt < config.restarts)):
+            stop.is_due()
+            stop.leave()
+            say(f"restarting with seed {seed + RESTART}")
+            return None
+        with trainer.saved_on_failure(), stop.at_once():
+            result = finish_run(plan, trainer, context, failed=failed, first=first)
+        if run is not None:
+            remove_run(run)
+    return result
 
 
-def _first_score(
+def _probe_and_score(
     plan: Plan,
     model: TaskModel,
     trainer: Trainer,

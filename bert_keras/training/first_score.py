@@ -34,13 +34,13 @@ from bert_keras.training.lengths import computation
 from bert_keras.training.loop import RunContext
 from bert_keras.training.methods import head_task
 from bert_keras.training.plan import Plan, model_of
+from bert_keras.training.progress import UPDATE_COST
 from bert_keras.training.tracking import Trackers
 
 FIRST, NOTE = "first", "first.json"  # inside the run folder
 # Floating-point operations of a training that takes about half a minute on two cores;
 # shorter ones have no first score. A GPU does so many in a second.
 LEAST_WORK, _TIMES_ON_GPU = 1.5e12, 100
-_OF_UPDATE = 3  # forward passes that the computation of an update equals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,14 +207,14 @@ def work_of(plan: Plan) -> float:
     encoder = Folder.open(plan.encoder).checkpoint.config
     lengths = plan.lengths["train"]
     products = 2 * encoder.hidden_size * computation(lengths.read, encoder)
-    return 2 * _OF_UPDATE * passes_of(plan) * encoder.num_hidden_layers * products
+    return 2 * UPDATE_COST * passes_of(plan) * encoder.num_hidden_layers * products
 
 
 def passes_of(plan: Plan) -> float:
     """Return how many passes of updates over the training rows a run equals."""
     config, rows = plan.config, len(plan.rows["train"])
     if config.method == "linear":  # which makes no updates
-        return 1 / _OF_UPDATE
+        return 1 / UPDATE_COST
     if config.method == "contrastive":
         folds = 0 if "dev" in plan.rows else ContrastiveFit.most_folds
         return (1 + folds) * updates_for(rows) * ROWS / rows

@@ -38,7 +38,7 @@ from bert_keras.tasks.protocols import (
     texts_of,
 )
 from bert_keras.training.choices import ComparedLayers, Facts
-from bert_keras.training.data import tests_of
+from bert_keras.training.data import count_tests
 from bert_keras.training.linear_head import (
     DECAYS,
     FOLDS,
@@ -101,7 +101,8 @@ class HeadTrainer(abc.ABC):
         data: the rows by name; `dev` is only scored, and `unlabeled` are labelled by
             the head itself.
         context: the run that it belongs to.
-        then: rows whose answers take as long as what follows the run; NaN if unknown.
+        then: the work that follows the fit, as the number of rows that could be
+            answered in the same time; NaN if unknown.
 
     Attributes:
         validation: what cross-validation found.
@@ -109,7 +110,6 @@ class HeadTrainer(abc.ABC):
 
     most_folds = FOLDS
     job = "vectors"  # what the progress of `vectors` is called
-    gained: Mapping[str, Any] = {}  # what is known of the unlabeled rows
 
     def __init__(
         self,
@@ -131,10 +131,10 @@ class HeadTrainer(abc.ABC):
         self.ending = ""
         self.validation: Validation | None = None
         self._calibrated: dict[str, str] = {}
+        self._unlabeled_note: dict[str, str] = {}
         self._task = model.task  # before it is finalized
         self._start = time.perf_counter()
-        scored = len(self.dev or ()) + sum(len(data[name]) for name in tests_of(data))
-        self._then = scored + then
+        self._then = len(self.dev or ()) + count_tests(data) + then
         self.forecast = Forecast(examples=math.nan)
 
     def train(self) -> None:
@@ -242,19 +242,19 @@ class HeadTrainer(abc.ABC):
         best = max(range(len(tried)), key=lambda n: (self.rank_of(tried[n]), -n))
         return POWERS[best], tried[best]
 
-    def gains(self, plain: Validation, other: Validation) -> bool:
-        """Return whether self-training gains in cross-validation, and report it."""
+    def tell_gain(self, plain: Validation, other: Validation) -> bool:
+        """Report whether self-training gains in cross-validation, and return it."""
         name = self.model.task.best_score
-        (before, _), (after, _) = ranks = self.rank_of(plain), self.rank_of(other)
-        gained = self._kept(*ranks)
+        before, after = self.rank_of(plain), self.rank_of(other)
+        gained = after > before
         count = len(cast(Columns, self.unlabeled))
         note = (
             f"{count:,} unlabeled rows {'are used' if gained else 'are not used'}: "
             f"by cross-validation, self-training on them changes {name} from "
-            f"{before:.4f} to {after:.4f}, and the loss from {plain.loss:.4f} to "
+            f"{before[0]:.4f} to {after[0]:.4f}, and the loss from {plain.loss:.4f} to "
             f"{other.loss:.4f}"
         )
-        self.gained = {"unlabeled": note}
+        self._unlabeled_note = {"unlabeled": note}
         say(note)
         return gained
 
@@ -271,11 +271,6 @@ class HeadTrainer(abc.ABC):
         task, rows = self.model.task, self.train_rows.take(found.rows)
         scores = task.score(rows, _answers_of(task, found.logits))
         return float(scores[task.best_score]), -found.loss
-
-    @staticmethod
-    def _kept(before: tuple[float, float], after: tuple[float, float]) -> bool:
-        """Return whether score and negative loss are better, the score first."""
-        return after > before
 
     def cross_validated(self) -> CrossValidated:
         """Return the training rows with the answers of heads that have not seen them.
@@ -304,7 +299,7 @@ class HeadTrainer(abc.ABC):
             validated=self.cross_validated() if self.dev is None else None,
             history=self.history,
             settings={
-                **self.gained,
+                **self._unlabeled_note,
                 **self._calibrated,
                 **training_notes(self.ending),
             },
@@ -352,9 +347,10 @@ class HeadFit(HeadTrainer):
 
     L2 is chosen by cross-validation, or for few rows by their number, see
     `strengths_of`; the head is fitted on all training rows. With `tries_layers`,
-    cross-validation also chooses whether it reads all layers, as the model does at
-    first, or the last one alone. Vectors are kept in the run folder, so that an
-    interrupted run does not compute them again.
+    cross-validation also chooses whether it reads all layers, embeddings included, as
+    the model does at first, the upper ones with more weight or all alike, or the last
+    one alone. Vectors are kept in the run folder, so that an interrupted run does not
+    compute them again.
     """
 
     needs_folds = True
@@ -425,7 +421,7 @@ class HeadFit(HeadTrainer):
             others = self.vectors(self.unlabeled, name="unlabeled")
             given["l2"] = found.l2
             validation = validate_self_training(x, targets, others, folds, **given)
-            if self.gains(found, validation):
+            if self.tell_gain(found, validation):
                 head = self_trained_head(x, targets, others, **given)
                 found, note = validation, ""
         several = len(strengths_of(targets, loss)) > 1

@@ -418,7 +418,7 @@ def computation(sizes: np.ndarray, config: BertConfig) -> float:
 def _lengths(
     task: Task, preprocessor: Preprocessor, data: Mapping[str, Columns]
 ) -> dict[str, TextLengths]:
-    """Return the lengths of each data set's texts, as they are scored, or answered."""
+    """Return `measure_lengths` at the maximum length of the preprocessor."""
 
     def lengths(parts: Any, *, scored: bool) -> Any:
         read, lost = lengths_of(task, preprocessor, parts, scored=scored)
@@ -454,8 +454,6 @@ def _lengths(
         count = 3 if in_windows else 2
         kept = [graph_of(each, scored=scored)(each)[:count] for each in parts]
         read, lost, *windows = map(np.concatenate, zip(*kept, strict=True))
-        found[name] = TextLengths(read, lost)
-        if in_windows:
-            length = preprocessor.max_length
-            found[name] = TextLengths(read, lost, windows[0], length)
+        more = (windows[0], preprocessor.max_length) if in_windows else ()
+        found[name] = TextLengths(read, lost, *more)
     return found

@@ -83,6 +83,11 @@ class _Axes:
         return Head(kernel, inner[-1] - self._mean @ kernel)
 
 
+def row_weights(weights: np.ndarray | None, rows: int) -> np.ndarray:
+    """Return weights of rows, float64 [N]; 1 where none are given."""
+    return np.ones(rows) if weights is None else np.asarray(weights, np.float64)
+
+
 def fit_head(
     x: np.ndarray,
     targets: np.ndarray,
@@ -102,7 +107,7 @@ def fit_head(
         l2: one or several strengths, falling; a head is returned for each.
         weights: of each row, float [N].
     """
-    weights = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
+    weights = row_weights(weights, len(x))
     axes = _Axes(x, weights)
     inner = np.zeros((axes.z.shape[1], targets.shape[1]))
     found = []
@@ -154,13 +159,6 @@ def probabilities(logits: np.ndarray, loss: str) -> np.ndarray:
         powers = np.exp(logits - logits.max(axis=1, keepdims=True))
         return powers / powers.sum(axis=1, keepdims=True)
     return 1 / (1 + np.exp(-logits)) if loss == "sigmoid" else logits
-
-
-def mean_loss(
-    logits: np.ndarray, targets: np.ndarray, loss: str, weights: np.ndarray
-) -> float:
-    """Return the weighted mean of the losses of rows."""
-    return float(np.average(row_losses(logits, targets, loss), weights=weights))
 
 
 def row_losses(logits: np.ndarray, targets: np.ndarray, loss: str) -> np.ndarray:
@@ -217,7 +215,7 @@ def cross_validate(
         folds: the rows of each fold, see `stratified_folds`.
         power: as in `balanced`, while fitting.
     """
-    weights = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
+    weights = row_weights(weights, len(x))
     strengths = strengths_of(targets, loss)
     logits = np.zeros((len(strengths), *targets.shape))
     for fold in folds:
@@ -286,7 +284,7 @@ def balanced(
         weights: of each row, float [N].
         power: from 0 to 1.
     """
-    weights = np.ones(len(targets)) if weights is None else np.asarray(weights, float)
+    weights = row_weights(weights, len(targets))
     if not power:
         return weights
     of_class = np.maximum(weights @ targets, np.finfo(np.float64).tiny)
@@ -299,7 +297,10 @@ def best_factor(
 ) -> tuple[float, float]:
     """Return the lowest mean loss of logits times a factor, and the factor."""
     factors = _FACTORS if loss != "squared" else (1.0,)
-    return min((mean_loss(f * logits, targets, loss, weights), f) for f in factors)
+    return min(
+        (float(np.average(row_losses(f * logits, targets, loss), weights=weights)), f)
+        for f in factors
+    )
 
 
 def layer_scales(decay: float, count: int, width: int) -> np.ndarray:

@@ -45,8 +45,13 @@ from bert_keras.training.checkpoint import (
     WriteCheckpoint,
     own,
 )
-from bert_keras.training.data import tests_of
-from bert_keras.training.progress import Row, TrainingProgress, UpdateProgress
+from bert_keras.training.data import count_tests
+from bert_keras.training.progress import (
+    UPDATE_COST,
+    Row,
+    TrainingProgress,
+    UpdateProgress,
+)
 from bert_keras.training.tracking import Trackers
 from bert_keras.training.train_step import BatchSource
 from bert_keras.training.trainer import Fitted, training_notes
@@ -314,9 +319,8 @@ def _remedy(folder: Path, earlier: Sequence[int]) -> str:
 
 BEST = "best"  # the model folder of the best epoch, inside the run folder
 _PROGRESS = "progress.json"
-# A large dev set is scored before training if this takes at most a tenth of the run,
-# where an update of a row costs as much as scoring three.
-_SMALL_DEV, _MOST_START, UPDATE_COST = 1000, 0.1, 3
+# A large dev set is scored before training if this takes at most a tenth of the run.
+_SMALL_DEV, _MOST_START = 1000, 0.1
 
 
 class FineTuningLoop(TrainingLoop):
@@ -373,7 +377,7 @@ class FineTuningLoop(TrainingLoop):
             draw=self.trackers.curves,
             is_shown=devices.is_chief,
             dev_rows=len(self.dev or ()),
-            final_rows=sum(len(data[name]) for name in tests_of(data)),
+            final_rows=count_tests(data),
             may_end_early=bool(config.patience),
         )
         self.restore()

@@ -20,6 +20,7 @@ from bert_keras.models.folder import Folder
 from bert_keras.models.loading import inherited_settings
 from bert_keras.report.values import words
 from bert_keras.settings import ALL_LAYERS, BI, CROSS, POOLER, POOLINGS, options_of
+from bert_keras.tasks import class_of
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import from_model_config
@@ -85,7 +86,7 @@ def choose_pair_encoder(
         return facts, chosen(given["pair_encoder"], _as_given(facts.config))
     apart = {**given, "pair_encoder": BI}
     against, reason = _against_bi(facts), "a sentence encoder compares texts by itself"
-    if _vectors_of(facts.folder) is None:
+    if _embedding_of(facts.folder) is None:
         reason = "linear trains no encoder to compare texts in one row"
     is_few = _LEAST_PAIRS <= len(facts.rows) <= FEW_PAIRS
     if against == _NO_VECTORS and not _has_classes(task) and is_few:
@@ -111,7 +112,7 @@ def _against_bi(facts: Facts) -> str:
         return ""
     if config.method != AUTO:
         return f"{config.method} trains the encoder to compare texts in one row"
-    held, has_classes = _vectors_of(facts.folder), _has_classes(facts.task)
+    held, has_classes = _embedding_of(facts.folder), _has_classes(facts.task)
     reasons = {
         _against_linear(facts): True,
         f"{pairs:,} pairs, above {FEW_PAIRS:,}": has_classes and pairs > FEW_PAIRS,
@@ -159,7 +160,7 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     if reason:
         return chosen("linear", f"{reason}{also}")
     reason = f"{counted(per_class, 'rows')} per class on average"
-    if _vectors_of(facts.folder) is not None:
+    if _embedding_of(facts.folder) is not None:
         reason += ", and a sentence encoder"
     against = _against_linear(facts)
     if not facts.one_replica:
@@ -323,30 +324,25 @@ def choose_pooling(
         method: the choice of the method.
     """
     task, given = facts.task, facts.given
-    is_given = isinstance(task, Task)
     if method.value != "finetune":
-        if is_given and getattr(task, "pooling", POOLER) != POOLER:
+        if isinstance(task, Task) and getattr(task, "pooling", POOLER) != POOLER:
             return {}, None
         found = head_settings(facts.folder, given)
         return found, _pooling_choice({**given, **found}, facts, _left_out(facts))
-    if facts.settings is None:
+    if isinstance(task, Task):
         return {}, None
-    own: dict[str, Any] = {}
     # A reranker reads pairs, which no other method learns.
-    is_reranker = issubclass(task if isinstance(task, type) else type(task), Reranking)
-    if is_reranker or facts.is_open:
-        own = pooling_of(facts)
+    is_chosen = issubclass(task, Reranking) or facts.is_open
+    own: dict[str, Any] = pooling_of(facts) if is_chosen else {}
     if given.get("pair_encoder") == BI:
         own = head_settings(facts.folder, given)
-    inherited: dict[str, Any] = {}
-    if not is_given:
-        inherited = inherited_settings(task, facts.folder, {**given, **own})
+    inherited = inherited_settings(task, facts.folder, {**given, **own})
     found = {**inherited, **own}
     if "pooling" in inherited:
         reason = "as in the encoder's folder"
         return found, _pooling_choice(found, facts, reason)
     if own:
-        held = _vectors_of(facts.folder)
+        held = _embedding_of(facts.folder)
         reason = _OFTEN_BETTER if held is None else _BY_FOLDER
         return found, _pooling_choice(own, facts, f"{reason}; {_READ_ELSEWHERE}")
     wanted = pooling_of(facts).get("pooling", POOLER)
@@ -386,14 +382,14 @@ def head_settings(folder: Folder, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "pooling" in given:
         return {}
-    held = _vectors_of(folder) or from_model_config(Embedding, {})
+    held = _embedding_of(folder) or from_model_config(Embedding, {})
     pooling = held.pooling if held.pooling in _READABLE else "mean"
     return {"pooling": pooling, "normalize": held.normalize, **given}
 
 
 def _left_out(facts: Facts) -> str:
     """Return why a head on vectors reads them so, and what it does not read."""
-    held, plain = _vectors_of(facts.folder), from_model_config(Embedding, {})
+    held, plain = _embedding_of(facts.folder), from_model_config(Embedding, {})
     if held is None:
         return "the folder of the encoder names none"
     unread = [
@@ -451,10 +447,9 @@ def vectors_of(facts: Facts, task: type[Task] | Task) -> dict[str, Any]:
     is_single = isinstance(task, Linear) and "text_pair" not in facts.rows
     if not is_single or not {"pooling", "entailment"}.isdisjoint(facts.given):
         return {}
-    held = _vectors_of(facts.folder)
+    held = _embedding_of(facts.folder)
     if held is None and facts.is_open:
-        kind = task if isinstance(task, type) else type(task)
-        if facts.folder.held(kind) is None:
+        if facts.folder.held(class_of(task)) is None:
             held = cast(Embedding, from_model_config(Embedding, {}))
     if held is None or held.pooling not in _READABLE:
         return {}
@@ -469,8 +464,7 @@ def pooling_of(facts: Facts) -> dict[str, str]:
     (`benchmarks/gpu_quality.py` and `retrieval_quality.py`), but other tools read
     the head with a random pooler.
     """
-    kind = facts.task if isinstance(facts.task, type) else type(facts.task)
-    if issubclass(kind, Reranking):
+    if issubclass(class_of(facts.task), Reranking):
         return {} if "pooling" in facts.given else _pooling_of_pairs(facts.folder)
     found = vectors_of(facts, facts.task)
     return {name: value for name, value in found.items() if name == "pooling"}
@@ -478,13 +472,13 @@ def pooling_of(facts: Facts) -> dict[str, str]:
 
 def _pooling_of_pairs(folder: Folder) -> dict[str, str]:
     """Return the `pooling` of a sentence encoder, unless its vectors are sparse."""
-    held = _vectors_of(folder)
+    held = _embedding_of(folder)
     pooling = POOLER if held is None else held.pooling
     is_dense = held is None or held.is_dense
     return {"pooling": pooling} if is_dense and pooling in POOLINGS else {}
 
 
-def _vectors_of(folder: Folder) -> Embedding | None:
+def _embedding_of(folder: Folder) -> Embedding | None:
     """Return the embedding that an encoder was trained as, if it was."""
     held = folder.held(Embedding)
     return cast(Embedding, held) if isinstance(held, Embedding) else None

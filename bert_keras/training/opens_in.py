@@ -7,6 +7,7 @@ from typing import Any
 
 from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import CROSS, LAST_LAYER, POOLER, options_of
+from bert_keras.tasks import class_of
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import ENCODER_ALONE
@@ -43,8 +44,8 @@ def with_open_head(facts: Facts) -> tuple[Facts, list[str]]:
             f"`opens_in` must be left out for {task.name}, which has no head in "
             f"transformers; received {config.opens_in}"
         )
-    kind = task if isinstance(task, type) else type(task)
-    wanted = {k: v for k, v in _READ.items() if k in options_of(kind)}
+    options = options_of(class_of(task))
+    wanted = {k: v for k, v in _READ.items() if k in options}
     if "pooling" not in wanted:
         return facts, []
     if config.method not in ("auto", "finetune"):

@@ -1,15 +1,17 @@
 """The plan of a run: everything that is decided before training, by `make_plan`.
 
-A plan is a value. Making it reads the rows and the folder of the encoder, and prints
-and writes nothing; `train` shows its table and follows it.
+A plan is a value. Making it reads the rows and the folder of the encoder, and may fit
+heads on vectors of the rows. It writes nothing; `plan_of` turns what it says into
+notes. `train` shows the table of the plan and follows it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -64,6 +66,7 @@ from bert_keras.training.data import (
     with_compared_rows,
 )
 from bert_keras.training.distillation import check_vectors, student_encoder
+from bert_keras.training.head_fit import compare_layers, score_vectors
 from bert_keras.training.lengths import (
     TextLengths,
     check_truncation,
@@ -89,7 +92,9 @@ from bert_keras.training.tracking import check_tracking
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Plan(Decided):
-    """All that a run follows; it depends on request, rows and encoder alone.
+    """All that a run follows; it depends on request, rows, encoder and devices.
+
+    With a teacher, `Distillation` changes task and rows afterwards.
 
     Args:
         request: what was asked for.
@@ -100,7 +105,8 @@ class Plan(Decided):
         collections: tests of search, by name.
         encoder: where the encoder is.
         tokenizer: the encoder's, with added tokens.
-        tries_layers: whether a head on all layers is compared with one on the last.
+        tries_layers: whether cross-validation compares heads on all layers, embeddings
+            included, the upper ones with more weight or all alike, and on the last one.
         vectors: of all layers of the training rows, float32 [N, D], if the choice of
             the method has computed them as the run would; it need not do so again.
         seconds: that deciding took, a part of the run's time.
@@ -150,8 +156,8 @@ class Plan(Decided):
             names = ("epochs", "batch_size", "patience")
             open_ones = {name: getattr(given, name) for name in names}
             config = dataclasses.replace(config, **open_ones)
-        width = encoder_to_train(Folder.open(self.encoder), config)[1]
-        config, updates = _updates(given, config, self.task, rows, width.hidden_size)
+        sizes = encoder_to_train(Folder.open(self.encoder), config)[1]
+        config, updates = _updates(given, config, self.task, rows, sizes.hidden_size)
         return dataclasses.replace(
             self,
             config=config,
@@ -161,26 +167,21 @@ class Plan(Decided):
             choices=self._with({each.name: each for each in updates}),
         )
 
+    def with_choice(self, choice: Choice) -> Plan:
+        """Return the plan with a choice replaced by another of the same name."""
+        return dataclasses.replace(self, choices=self._with({choice.name: choice}))
+
     def _with(self, chosen: Mapping[str, Choice]) -> tuple[Choice, ...]:
         """Return the choices; some replace choices of the same name."""
         return tuple(chosen.get(each.name, each) for each in self.choices)
 
 
-def make_plan(
-    request: TrainRequest,
-    *,
-    devices: Devices,
-    compare_layers: Callable[[Task, Facts], ComparedLayers],
-    score_vectors: Callable[[Task, Facts], float],
-) -> Plan:
-    """Decide everything about a run; print and write nothing.
+def make_plan(request: TrainRequest, *, devices: Devices) -> Plan:
+    """Decide everything about a run; write nothing.
 
     Args:
         request: the arguments of `train`.
         devices: where the run computes.
-        compare_layers: measures whether a linear head on all layers of an encoder is
-            much better than one on the last, see `head_fit`.
-        score_vectors: measures a linear head on vectors of an encoder, as well.
 
     Raises:
         BertKerasError: an argument is wrong, or does not go with another.
@@ -193,10 +194,11 @@ def make_plan(
     compared: list[ComparedLayers] = []
 
     def lower_layers_help(task: Task) -> bool:
-        compared.append(compare_layers(task, facts))
+        compared.append(compare_layers(task, facts, devices=devices))
         return compared[-1].lower_help
 
-    facts, pairs = choose_pair_encoder(facts, score_vectors=score_vectors)
+    score = functools.partial(score_vectors, devices=devices)
+    facts, pairs = choose_pair_encoder(facts, score_vectors=score)
     method = choose_method(facts, lower_layers_help=lower_layers_help)
     facts = with_compared_rows(facts)
     config = dataclasses.replace(facts.config, method=method.value)
@@ -233,17 +235,18 @@ def make_plan(
 
     # The updates.
     if facts.one_replica and not devices.has_gpu:
-        count = training_examples(task, rows["train"])
-        config = in_parts(task, config, reading.sizes, reading.lengths["train"], count)
+        examples = training_examples(task, rows["train"])
+        lengths = reading.lengths["train"]
+        config = in_parts(task, config, reading.sizes, lengths, examples)
     without_dev: Sequence[str] = ()
     if "dev" not in rows and config.method == "finetune":
         without_dev = check_without_dev(task, request.config)
     width = reading.sizes.hidden_size
     config, updates = _updates(request.config, config, task, rows, width)
     _check_devices(task, config, devices)
-    labelled = len(rows["train"]) + len(rows.get(UNLABELED, ()))
+    count = len(rows["train"]) + len(rows.get(UNLABELED, ()))
     tries = facts.settings is not None and tries_layers(
-        task, config.method, labelled, facts.given
+        task, config.method, count, facts.given
     )
     layers = _layers(facts, tries)
     choices = [method, pairs, pooling, layers, *reading.choices, split, *updates]

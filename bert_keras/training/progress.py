@@ -49,9 +49,9 @@ class UpdateProgress(abc.ABC):
 
 _ROWS_AN_EPOCH = 20
 _SHOWN_SCORES = 2  # of an epoch, besides the loss; the curves have all
-# Cost of scoring a row relative to training on it, until it is measured: scoring
-# computes no gradients.
-_SCORING_COST = 1 / 3
+# Cost of training on a row relative to scoring it, which computes no gradients. The
+# time left follows it until both are measured.
+UPDATE_COST = 3
 _UPDATES, _EXAMPLES = "updates", "rows"  # units of the jobs of a `Forecast`
 
 
@@ -111,7 +111,7 @@ class Forecast:
         if math.isnan(found):
             found = self._paces.get(unit, math.nan)
         if math.isnan(found) and unit == _EXAMPLES and _UPDATES in self._bars:
-            found = self._pace(_UPDATES) / self._update_rows * _SCORING_COST
+            found = self._pace(_UPDATES) / self._update_rows / UPDATE_COST
         return found
 
 
@@ -306,7 +306,7 @@ class TrainingProgress(UpdateProgress):
         steps = (self._bar.total or 0) - self._bar.done
         epochs = steps / self.rows.steps_per_epoch
         scored = epochs * self.dev_rows + self._final_rows
-        return steps * self.rows.batch_size / _SCORING_COST + scored
+        return steps * self.rows.batch_size * UPDATE_COST + scored
 
     def end_training(self) -> None:
         """Note that training is over, so that only scoring remains."""
@@ -326,7 +326,7 @@ class TrainingProgress(UpdateProgress):
         """Return the estimated seconds of the remaining scoring, NaN if unknown."""
         epochs = 0 if self._is_over else self.rows.epochs - epochs
         rows = epochs * self.dev_rows + self._final_rows
-        update = self._bar.typical_seconds / self.rows.batch_size * _SCORING_COST
+        update = self._bar.typical_seconds / self.rows.batch_size / UPDATE_COST
         scored = math.nan if self._scored is None else self._scored.typical_seconds
         known = (each for each in (scored, self._row_seconds, update) if each == each)
         return rows * next(known, math.nan) if rows else 0.0

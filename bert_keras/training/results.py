@@ -88,7 +88,7 @@ def shown_students(rows: Sequence[Mapping[str, Any]], split: str) -> list[str]:
     """Return the rows of `Distillation.beside` as lines of text."""
     found = []
     for row in rows:
-        name, score = list(row)[1], list(row.values())[1]
+        name, score = list(row.items())[1]
         value = "unknown" if score is None else f"{score:.4f}"
         found.append(
             f"{row['model']} on {split}: {name} {value}, {row['milliseconds']:,.0f} ms "

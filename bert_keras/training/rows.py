@@ -352,26 +352,26 @@ class RowsPlace:
 
     def rows(self) -> dict[str, Any]:
         """Return the line numbers of the rows in their file."""
-        found = self.batches.rows_of(self.step - 1)
-        labelled = len(self.batches.columns)
-        lines = self.batches.columns.lines
-        more = getattr(self.batches.unlabeled, "lines", [])
-        named = {"lines": [lines[row] for row in found if row < labelled]}
-        if self.batches.unlabeled is not None:
-            named["unlabeled lines"] = [
-                more[row - labelled] for row in found if row >= labelled
-            ]
+        labelled, others = self._rows()
+        named = {"lines": [self.batches.columns.lines[row] for row in labelled]}
+        if (unlabeled := self.batches.unlabeled) is not None:
+            named["unlabeled lines"] = [unlabeled.lines[row] for row in others]
         return named
+
+    def _rows(self) -> tuple[list[int], list[int]]:
+        """Return the labelled and the unlabeled rows, each by index from 0."""
+        rows, count = self.batches.rows_of(self.step - 1), len(self.batches.columns)
+        labelled = [row for row in rows if row < count]
+        return labelled, [row - count for row in rows if row >= count]
 
     def __str__(self) -> str:
         facts = self.facts()
-        rows, labelled = self.batches.rows_of(self.step - 1), len(self.batches.columns)
-        places = []
-        if own := [row for row in rows if row < labelled]:
-            places.append(places_of(self.batches.columns, own))
-        if self.batches.unlabeled is not None:
-            if more := [row - labelled for row in rows if row >= labelled]:
-                places.append(places_of(self.batches.unlabeled, more))
+        sets = self.batches.columns, self.batches.unlabeled
+        places = [
+            places_of(columns, rows)
+            for columns, rows in zip(sets, self._rows(), strict=True)
+            if columns is not None and rows
+        ]
         return (
             f"epoch {facts['epoch']}, step {facts['step_of_epoch']:,} of it, "
             f"{self.step:,} of all ({'; '.join(places)})"

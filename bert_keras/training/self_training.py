@@ -17,6 +17,7 @@ from bert_keras.training.linear_head import (
     Validation,
     fit_head,
     probabilities,
+    row_weights,
     validation_of,
 )
 
@@ -40,7 +41,7 @@ def self_trained_head(
         x, targets, loss, l2, weights: as in `fit_head`, of the labelled rows.
         unlabeled: vectors, float [M, D].
     """
-    weights = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
+    weights = row_weights(weights, len(x))
     (head,) = fit_head(x, targets, loss=loss, l2=l2, weights=weights)
     frequency = np.average(targets, axis=0, weights=weights)
     for share in SHARES:
@@ -69,7 +70,7 @@ def validate_self_training(
 
     The arguments are as in `self_trained_head` and `cross_validate`.
     """
-    weights = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
+    weights = row_weights(weights, len(x))
     given: dict[str, Any] = {"loss": loss, "l2": l2}
     logits = np.zeros(targets.shape)
     for fold in folds:

@@ -483,11 +483,7 @@ class _Runs:
                 f"{', '.join(found)}"
             )
             choice = Choice("method", best, reason, "--method")
-            choices = [
-                choice,
-                *(each for each in plan.choices if each.name != "method"),
-            ]
-            self._make(kept, dataclasses.replace(plan, choices=tuple(choices)))
+            self._make(kept, plan.with_choice(choice))
         self._found[kept]["scores"]["runs"] = {
             "per_method": found,
             "kept": best,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import re
 from pathlib import Path
@@ -350,8 +351,9 @@ def test_self_training_is_reported_and_kept_only_if_it_gains(
     given |= {"unlabeled": as_columns(text=[*TEXTS, *texts, *texts]), "config": LINEAR}
     heads = []
     for kept in (False, True):
+        ranks = itertools.count(0, 1 if kept else -1)  # self-training's is the last
         monkeypatch.setattr(
-            head_fit.HeadFit, "_kept", staticmethod(lambda *_, kept=kept: kept)
+            head_fit.HeadFit, "rank_of", lambda *_, ranks=ranks: (next(ranks), 0.0)
         )
         found = train("classification", output=tmp_path / "m", **given)
         heads.append(found.model.get_layer("classifier").kernel.numpy())

@@ -98,7 +98,7 @@ class AnswerGraphs(Answering):
         return {
             # TensorFlow counts the tracings of a function's code, but not of a partial
             # object, and warns when a program has loaded five models.
-            _ranks(signature): functools.cache(
+            _ranks(signature): _once(
                 functools.partial(
                     traced, functools.partial(function, scored=scored), signature
                 )
@@ -142,6 +142,20 @@ def traced(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> 
     """Return the graph of a function of tensors that fit a signature."""
     graph: Any = tf.function(function, input_signature=signature, autograph=False)
     return graph.get_concrete_function()
+
+
+def _once(make: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that returns what the first call of `make` returned.
+
+    Threads wait for the one that makes it: each would trace a graph of its own.
+    """
+    lock, made = threading.Lock(), functools.cache(make)
+
+    def get() -> Any:
+        with lock:
+            return made()
+
+    return get
 
 
 def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROWS, refused
 
+from bert_keras.answering import answer_graphs
 from bert_keras.answering.answer_graphs import AnswerGraphs
 from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor, _cuts, joined, load_predictor
@@ -127,6 +129,21 @@ def test_one_call_for_one_batch_traces_nothing(spam_model: Any) -> None:
     predictor.answer_once_without_graph()
     predictor.predict(TEXTS, batch_size=2)  # several batches have a graph
     assert predictor._untraced == 1
+
+
+def test_threads_wait_for_one_graph(spam_model: Any, monkeypatch: Any) -> None:
+    made, trace = [], answer_graphs.traced
+
+    def traced(*given: Any) -> Any:
+        made.append(given)
+        return trace(*given)
+
+    monkeypatch.setattr(answer_graphs, "traced", traced)
+    graphs = AnswerGraphs(spam_model)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        answers = [*pool.map(lambda _: graphs.answer((["win cash"],)), range(3))]
+    assert len(made) == 1
+    assert len({answer["label"][0] for answer in answers}) == 1
 
 
 def test_answers_of_different_lengths_are_padded() -> None:

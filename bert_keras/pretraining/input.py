@@ -9,7 +9,7 @@ Source: google-research/bert `run_pretraining.py`, for the features and their ty
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -204,37 +204,15 @@ def pretraining_dataset(
     check_choice("layout", layout, LAYOUTS)
     check_choice("padding", padding, ("longest", "full"))
     found = find_files(files, tokenizer)
-    masking = _masking_for(found, objective, masking)
-
-    @tf.autograph.experimental.do_not_convert
-    def to_batch(records: Any, draws: Any) -> tuple[Features, Features]:
-        columns = {
-            name: tf.cast(values, tf.int32)
-            for name, values in tf.io.parse_example(records, found.features).items()
-        }
-        if found.examples is None:  # no manifest gives the vocabulary
-            tf.debugging.assert_less(
-                columns["input_ids"],
-                tokenizer.vocab_size,
-                "an id of `input_ids` is not in the vocabulary",
-            )
-        if found.is_masked:
-            batch, targets = static_rows(columns)
-        elif objective == CAUSAL:
-            batch, targets = causal_rows(columns)
-        else:
-            batch, targets = dynamic_rows(columns, masking, draws, tokenizer)
-        if layout == "packed":
-            batch, targets = packed_rows(batch, targets, tokenizer.pad_id)
-        elif padding == "longest":
-            batch, targets = cut_rows(batch, targets)
-        labels = {"masked_lm": targets}
-        if objective == REPLACED_TOKEN:
-            labels["replaced_token"] = original_tokens(batch, targets)
-        elif found.has_pairs and next_sentence:
-            labels["next_sentence"] = columns[LABEL][:, 0]
-        return batch, labels
-
+    to_batch = _batch_of_records(
+        found,
+        tokenizer,
+        objective=objective,
+        masking=_masking_for(found, objective, masking),
+        next_sentence=next_sentence,
+        layout=layout,
+        padding=padding,
+    )
     dataset = examples_in_order(
         found,
         seed=seed,
@@ -266,6 +244,54 @@ def pretraining_dataset(
             count = tf.data.INFINITE_CARDINALITY
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
     return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _batch_of_records(
+    found: PretrainingFiles,
+    tokenizer: WordPieceTokenizer,
+    *,
+    objective: str,
+    masking: Masking,
+    next_sentence: bool,
+    layout: str,
+    padding: str,
+) -> Callable[[Any, Any], tuple[Features, Features]]:
+    """Return a function that makes batch and labels, in graph.
+
+    It takes serialized records [B] and their draws. The arguments are those of
+    `pretraining_dataset`; `masking` is the one in effect.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def to_batch(records: Any, draws: Any) -> tuple[Features, Features]:
+        columns = {
+            name: tf.cast(values, tf.int32)
+            for name, values in tf.io.parse_example(records, found.features).items()
+        }
+        if found.examples is None:  # no manifest gives the vocabulary
+            tf.debugging.assert_less(
+                columns["input_ids"],
+                tokenizer.vocab_size,
+                "an id of `input_ids` is not in the vocabulary",
+            )
+        if found.is_masked:
+            batch, targets = static_rows(columns)
+        elif objective == CAUSAL:
+            batch, targets = causal_rows(columns)
+        else:
+            batch, targets = dynamic_rows(columns, masking, draws, tokenizer)
+        if layout == "packed":
+            batch, targets = packed_rows(batch, targets, tokenizer.pad_id)
+        elif padding == "longest":
+            batch, targets = cut_rows(batch, targets)
+        labels = {"masked_lm": targets}
+        if objective == REPLACED_TOKEN:
+            labels["replaced_token"] = original_tokens(batch, targets)
+        elif found.has_pairs and next_sentence:
+            labels["next_sentence"] = columns[LABEL][:, 0]
+        return batch, labels
+
+    return to_batch
 
 
 def _masking_for(

@@ -28,6 +28,7 @@ import tensorflow as tf
 from bert_keras.data.columns import Columns
 from bert_keras.models.task_model import TaskModel, is_one_vector
 from bert_keras.tasks.protocols import compares_rows
+from bert_keras.training.linear_head import row_weights
 
 LEAST_UPDATES = 100  # with fewer, divergence cannot be distinguished from a slow start
 _MARGIN = 0.003
@@ -121,7 +122,7 @@ def constant_loss(loss: keras.losses.Loss, targets: Any, weights: Any) -> float 
         targets: the targets of all rows, [N, …], as the loss takes them.
         weights: the weights of the rows, [N], or `None`.
     """
-    shares = np.ones(len(targets)) if weights is None else np.asarray(weights, float)
+    shares = row_weights(weights, len(targets))
     lowest = _lowest_mean(loss, np.asarray(targets), shares / shares.sum())
     # The sum of the weights is not the number of rows, by which most losses divide.
     if lowest is None or loss.reduction == "mean_with_sample_weight":

@@ -42,15 +42,21 @@ class RowSource:
         return {"header": self.header, "bad_rows": self.bad_rows}
 
     def table(self, columns: ColumnNames, **rules: Any) -> Columns:
-        """Return columns of a table; the rules are those of `read_columns`."""
-        return read_columns(self.data, columns, **rules, **self.rules)
+        """Return columns of a table, and the others, by rules of `read_columns`."""
+        return read_columns(self.data, **self._asked(columns, rules))
 
     def stream(
         self, columns: ColumnNames, *, rows_at_once: int, **rules: Any
     ) -> Iterator[Columns]:
-        """Yield columns of a file in parts, see `stream_columns`."""
-        rules |= self.rules
-        return stream_columns(self.data, columns, rows_at_once=rows_at_once, **rules)
+        """Yield what `table` returns in parts, see `stream_columns`."""
+        asked = self._asked(columns, rules)
+        return stream_columns(self.data, rows_at_once=rows_at_once, **asked)
+
+    def _asked(self, columns: ColumnNames, rules: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of `read_columns` for columns and the others."""
+        for name in ("optional", "empty", "lists", "nulls"):
+            rules[name] = [*rules.get(name, ()), *self.others]
+        return {"columns": {**columns, **self.others}, **rules, **self.rules}
 
     def with_slices(self, columns: Columns, names: Sequence[str]) -> Columns:
         """Return rows with further columns, which `sliced` reads; cells may be empty.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.data.annotations import plain_rows
@@ -171,15 +171,6 @@ def names_of(source: Any) -> list[str]:
         names: list[str] = next(stream_tables(place, 1)).column_names
         return names
     return column_names(place, start_of(place))
-
-
-def rules_of_others(roles: Iterable[str] | None) -> dict[str, Any]:
-    """Return the arguments of `read_columns` for roles that may be missing.
-
-    Their cells may be anything.
-    """
-    names = list(roles or ())
-    return {"optional": names, "empty": names, "lists": names, "nulls": names}
 
 
 def sliced(columns: Columns, name: str) -> list[Any]:

@@ -194,18 +194,12 @@ class Task(PlainSettings, abc.ABC):
         if own is not None:
             return own
         if roles is not None:
-            rules = cls._of_texts(found, roles, found.others)
-            return found.table(lists=[*found.others], **rules)
+            return found.table(**cls._of_texts(found, roles))
         return read_table(cls.columns, found)
 
     @classmethod
-    def _of_texts(
-        cls, source: RowSource, roles: Sequence[str], others: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """Return the arguments of `read_columns` for rows without labels.
-
-        `others` are further columns by role, which may be missing or empty.
-        """
+    def _of_texts(cls, source: RowSource, roles: Sequence[str]) -> dict[str, Any]:
+        """Return the arguments of `RowSource.table` for rows without labels."""
         chosen = source.columns
         # A second text is read even by a model of single texts, which refuses it.
         optional = roles_with(cls.columns, "optional")
@@ -218,12 +212,10 @@ class Task(PlainSettings, abc.ABC):
                 f"`columns` must name columns of {', '.join(names)}, "
                 f"which the model reads; received {unread[0]}"
             )
-        own = {role: chosen.get(role, cls.columns[role]) for role in names}
         return {
-            "columns": {**own, **others},
-            "optional": [*(role for role in more if role not in chosen), *others],
-            "empty": [*roles_with(cls.columns, "empty"), *others],
-            "nulls": [*others],
+            "columns": {role: chosen.get(role, cls.columns[role]) for role in names},
+            "optional": [role for role in more if role not in chosen],
+            "empty": roles_with(cls.columns, "empty"),
         }
 
     @classmethod
@@ -447,7 +439,7 @@ def stream_rows(
     )
     own = task.stream_own(source, rows_at_once)
     if own is None:
-        rules = task._of_texts(source, task.roles, source.others)
+        rules = task._of_texts(source, task.roles)
         own = source.stream(rows_at_once=rows_at_once, **rules)
     for number, rows in enumerate(own):
         if number == 0 and name is not None and "id" not in rows:

@@ -20,10 +20,7 @@ from bert_keras.data.json_rows import json_cell
 from bert_keras.data.memory import is_path
 from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ColumnNames, has_objects
-from bert_keras.data.table import (
-    names_of,
-    rules_of_others,
-)
+from bert_keras.data.table import names_of
 from bert_keras.errors import DataError, received, shown
 from bert_keras.lazy_names import deferred, serializable
 from bert_keras.reading.choices import Choices
@@ -79,25 +76,17 @@ def read_choices(source: RowSource) -> Columns:
         DataError: the file is broken or lacks a column; bad rows are named by line.
     """
     wanted, rules = _wanted(source)
-    return _with_lists(source.table(**rules), wanted, kept=("label", *source.others))
+    found = source.table(wanted, **rules)
+    return _with_lists(found, wanted, kept=("label", *source.others))
 
 
 def _wanted(source: RowSource) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the columns of each role, and the arguments of `read_columns`."""
-    no_label = {} if source.labelled else {"label": None}
-    wanted, rules = _selection(source.data, {**source.columns, **no_label})
-    more = rules_of_others(source.others)
-    more["optional"] = [*rules.pop("optional"), *more["optional"]]
-    return wanted, {"columns": {**wanted, **source.others}, **rules, **more}
-
-
-def _selection(
-    path: Any, columns: ColumnNames
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the columns of each role, and further arguments of `read_columns`.
+    """Return the columns of each role, and the rules by which they are read.
 
     Choices in columns of their own have the roles `choices 0`, `choices 1` and so on.
     """
+    path = source.data
+    columns = {**source.columns, **({} if source.labelled else {"label": None})}
     names = names_of(path)
     layout = next((each for each in LAYOUTS if each["context"] in names), LAYOUTS[0])
     wanted: dict[str, Any] = {**layout, **columns}
@@ -184,7 +173,7 @@ class MultipleChoice(Confidence, Task):
     @classmethod
     def stream_own(cls, source: RowSource, rows_at_once: int) -> Iterator[Columns]:
         wanted, rules = _wanted(source)
-        parts = source.stream(rows_at_once=rows_at_once, **rules)
+        parts = source.stream(wanted, rows_at_once=rows_at_once, **rules)
         return (_with_lists(part, wanted, kept=[*source.others]) for part in parts)
 
     @classmethod

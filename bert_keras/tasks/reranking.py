@@ -20,10 +20,7 @@ from bert_keras.data.items import is_blank
 from bert_keras.data.json_rows import list_in
 from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import (
-    names_of,
-    rules_of_others,
-)
+from bert_keras.data.table import names_of
 from bert_keras.errors import DataError, received, shown
 from bert_keras.lazy_names import deferred, serializable
 from bert_keras.scoring.bm25 import BM25
@@ -84,7 +81,7 @@ def read_rankings(source: RowSource) -> Columns:
     wanted = _columns_of_pairs(names, source.columns)
     if source.labelled:
         wanted = {"label": "label", **wanted}
-    return source.table({**wanted, **source.others}, **rules_of_others(source.others))
+    return source.table(wanted)
 
 
 def _columns_of_pairs(names: Sequence[str], columns: ColumnNames) -> dict[str, Any]:
@@ -171,9 +168,7 @@ class Reranking(RerankingSettings, NumberTask):
     @classmethod
     def stream_own(cls, source: RowSource, rows_at_once: int) -> Iterator[Columns]:
         wanted = _columns_of_pairs(names_of(source.data), source.columns)
-        rules = rules_of_others(source.others)
-        wanted |= source.others
-        return source.stream(wanted, rows_at_once=rows_at_once, **rules)
+        return source.stream(wanted, rows_at_once=rows_at_once)
 
     def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
         is_ranked = use == "score" and self.objective != "margin-mse"

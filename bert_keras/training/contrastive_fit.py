@@ -22,7 +22,7 @@ from bert_keras.reading.windows import vector_model
 from bert_keras.report.values import words
 from bert_keras.training.balanced_batches import ROWS, balanced_batches, updates_for
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.head_fit import HeadTrainer, balance_note
+from bert_keras.training.head_fit import HeadTrainer, balance_note, folds_needed
 from bert_keras.training.linear_head import (
     Head,
     Validation,
@@ -46,8 +46,9 @@ class ContrastiveFit(HeadTrainer):
     """Trains the encoder on pairs within and across classes, and then a linear head.
 
     Without dev rows, the scores are from cross-validation of both steps: each fold's
-    encoder starts anew, and sees only the rows outside of the fold. Interrupted runs
-    keep the answers to the folds.
+    encoder starts anew, and sees only the rows outside of the fold. Where few folds
+    hold enough rows out, the others are left out. Interrupted runs keep the answers to
+    the folds.
 
     Attributes:
         least: the `rank` of a head on vectors of the encoder as it is, on the same
@@ -58,6 +59,7 @@ class ContrastiveFit(HeadTrainer):
     """
 
     most_folds = 3
+    enough = 128
     least: tuple[float, float] | None = None
 
     def __init__(
@@ -199,6 +201,13 @@ class ContrastiveFit(HeadTrainer):
                 )
             logits[:, fold] = found
         return logits
+
+
+def rows_of_trainings(rows: int, *, has_dev: bool) -> list[int]:
+    """Return about how many rows each training reads: outside of each fold, and all."""
+    fold = rows // ContrastiveFit.most_folds
+    folds = [] if has_dev else [fold] * ContrastiveFit.most_folds
+    return [rows - fold] * folds_needed(folds, ContrastiveFit.enough) + [rows]
 
 
 class PairTraining:

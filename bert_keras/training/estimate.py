@@ -22,7 +22,7 @@ from bert_keras.runs.notes import collected
 from bert_keras.tasks.protocols import Linear
 from bert_keras.training.balanced_batches import updates_for
 from bert_keras.training.choices import Estimate
-from bert_keras.training.contrastive_fit import ContrastiveFit, PairTraining
+from bert_keras.training.contrastive_fit import PairTraining, rows_of_trainings
 from bert_keras.training.data import UNLABELED, count_tests
 from bert_keras.training.head_fit import HeadFit, HeadInputs
 from bert_keras.training.linear_head import DECAYS, fit_head, powers_of, strengths_of
@@ -123,10 +123,10 @@ def _contrastive(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float,
     )
     update = float(min(np.diff(times)))
     of_row, _ = _vectors(model, rows)
-    folds = 0 if "dev" in plan.rows else ContrastiveFit.most_folds
+    sizes = rows_of_trainings(len(rows), has_dev="dev" in plan.rows)
     scored = len(plan.rows.get("dev", ())) + count_tests(plan.rows)
-    vectors = (1 + folds) * len(rows) + scored
-    return (1 + folds) * updates_for(len(rows)) * update + vectors * of_row, 0
+    vectors = len(sizes) * len(rows) + scored
+    return sum(map(updates_for, sizes)) * update + vectors * of_row, 0
 
 
 def _vectors(model: TaskModel, rows: Columns) -> tuple[float, int]:

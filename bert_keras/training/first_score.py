@@ -27,7 +27,7 @@ from bert_keras.tasks.protocols import Linear
 from bert_keras.training.balanced_batches import ROWS, updates_for
 from bert_keras.training.choices import AUTO, Choice
 from bert_keras.training.config import given_options, unused_by
-from bert_keras.training.contrastive_fit import ContrastiveFit
+from bert_keras.training.contrastive_fit import ContrastiveFit, rows_of_trainings
 from bert_keras.training.data import UNLABELED, tests_of
 from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.lengths import computation
@@ -152,6 +152,7 @@ def first_score(
             fitted = HeadFit(own, linear.rows, context)
             if plan.config.method == "contrastive":  # so that both have the same folds
                 fitted.most_folds = ContrastiveFit.most_folds
+                fitted.enough = ContrastiveFit.enough
             if not fitted.has_folds():
                 return None
             fitted.train()
@@ -216,8 +217,8 @@ def passes_of(plan: Plan) -> float:
     if config.method == "linear":  # which makes no updates
         return 1 / UPDATE_COST
     if config.method == "contrastive":
-        folds = 0 if "dev" in plan.rows else ContrastiveFit.most_folds
-        return (1 + folds) * updates_for(rows) * ROWS / rows
+        sizes = rows_of_trainings(rows, has_dev="dev" in plan.rows)
+        return sum(map(updates_for, sizes)) * ROWS / rows
     return float(config.epochs or 1)
 
 

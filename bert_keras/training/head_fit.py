@@ -105,10 +105,13 @@ class HeadTrainer(abc.ABC):
             answered in the same time; NaN if unknown.
 
     Attributes:
+        most_folds: into which the rows are divided.
+        enough: the number of held-out rows after which no further fold is needed.
         validation: what cross-validation found.
     """
 
     most_folds = FOLDS
+    enough = math.inf
     job = "vectors"  # what the progress of `vectors` is called
 
     def __init__(
@@ -157,6 +160,8 @@ class HeadTrainer(abc.ABC):
             )
         if self.needs_folds:
             self._say_alone(strata, folds)
+        self._divided_into = len(folds)
+        folds = folds[: folds_needed(map(len, folds), self.enough)]
         self.forecast = self.planned(folds)
         with self.stop.at_once():
             head, found, self.ending = self.fit(
@@ -285,9 +290,12 @@ class HeadTrainer(abc.ABC):
         answers = _answers_of(task, found.logits)
         if isinstance(task, Tunable):
             answers, task = _tuned_answers(task, columns, answers, found)
-        name = f"cross-validation, {len(found.folds)} folds"
-        share = 1 - len(found.rows) / len(found.folds) / len(self.train_rows)
-        trained_on = f"{share:.0%} of the rows in each of {len(found.folds)} folds"
+        count = len(found.folds)
+        of = "" if count == self._divided_into else f"{count} of "
+        name = f"cross-validation, {of}{self._divided_into} folds"
+        share = 1 - len(found.rows) / count / len(self.train_rows)
+        each = f" in each of {count} folds" if count > 1 else ""
+        trained_on = f"{share:.0%} of the rows{each}"
         return CrossValidated(name, found.rows, answers, task, trained_on)
 
     def fitted(self) -> Fitted:
@@ -508,6 +516,16 @@ class HeadFit(HeadTrainer):
         if self.run is not None:
             self.run.add_array(file, found)
         return found
+
+
+def folds_needed(sizes: Iterable[int], enough: float) -> int:
+    """Return how many folds of these sizes hold out enough rows, or all."""
+    held_out, count = 0, 0
+    for size in sizes:
+        if held_out >= enough:
+            break
+        held_out, count = held_out + size, count + 1
+    return count
 
 
 def folds_of(

@@ -12,7 +12,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from conftest import ROOT, write_encoder
+from conftest import ROOT, thorough, write_encoder
 
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.config import BertConfig
@@ -355,10 +355,7 @@ OWN_MODEL = """
 
 @pytest.mark.parametrize(
     "backend",
-    [
-        "jax",
-        *(pytest.param(x, marks=pytest.mark.thorough) for x in ("tensorflow", "torch")),
-    ],
+    ["torch", *map(thorough, ("tensorflow", "jax"))],
 )
 def test_own_model_as_with_keras_hub(backend, tmp_path):
     done = subprocess.run(
@@ -406,7 +403,7 @@ ON_STRINGS = """
 """
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", ["jax", thorough("torch")])
 def test_strings(backend, tmp_path):
     """`TaskModel.fit` tells what it truncates; its folder gives the same answers."""
     pytest.importorskip(backend)

@@ -32,6 +32,7 @@ from bert_keras.training.contrastive_fit import (
     ContrastiveFit,
     PairTraining,
     balanced_batches,
+    rows_of_trainings,
 )
 from bert_keras.training.finetune import train
 from bert_keras.training.head_fit import HeadInputs
@@ -104,10 +105,25 @@ def test_pairs_bring_vectors_of_a_class_together(
     )
 
 
-@pytest.mark.parametrize("name", DATA)
+def test_few_folds_hold_enough_rows_out() -> None:
+    assert rows_of_trainings(64, has_dev=True) == [64]
+    assert rows_of_trainings(64, has_dev=False) == [43, 43, 43, 64]
+    assert rows_of_trainings(256, has_dev=False) == [171, 171, 256]
+    assert rows_of_trainings(1000, has_dev=False) == [667, 1000]
+
+
+@pytest.mark.parametrize(
+    ("name", "enough", "count"), [("classification", 128, 3), ("multi-label", 5, 2)]
+)
 @pytest.mark.slow
 def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
-    name: str, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    *,
+    name: str,
+    enough: int,
+    count: int,
+    encoder_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fitted: list[str] = []
     plain = PairTraining.__call__
@@ -119,6 +135,7 @@ def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
         plain(*args, **options)
 
     monkeypatch.setattr(PairTraining, "__call__", counted)
+    monkeypatch.setattr(ContrastiveFit, "enough", enough)
     planned, plan = [], ContrastiveFit.planned
 
     def noted(*args: Any) -> Forecast:
@@ -133,9 +150,13 @@ def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
     with pytest.raises(RunStopped):
         train(name, **given)
     found = train(name, **given)
-    assert fitted[1:] == ["fold 2 of 3", "fold 2 of 3", "fold 3 of 3", "all rows"]
+    folds = [f"fold {n} of {count}" for n in range(2, count + 1)]
+    assert fitted[1:] == [folds[0], *folds, "all rows"]
     assert planned[-1].left == {"updates": 0, "rows": 0}  # and no more was done
-    assert found.scores["cross-validation, 3 folds"]["num_examples"] == 12
+    of = "" if count == 3 else f"{count} of "
+    scores = found.scores[f"cross-validation, {of}3 folds"]
+    assert scores["num_examples"] == 4 * count
+    assert scores["trained_on"] == f"67% of the rows in each of {count} folds"
     assert found.report["settings"]["unlabeled"].startswith("12 unlabeled rows are ")
     assert "pairs within and across classes" in found.report["settings"]["training"]
     answers = load_predictor(tmp_path / "m").predict(TEXTS)

@@ -84,6 +84,7 @@ def test_probabilities_are_theirs(folder, multi_label, template, tmp_path):
     np.testing.assert_allclose(ours(loaded.predict(TEXTS)), wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize("folder", OUTPUTS[:1], indirect=True, ids="-".join)
 def test_an_engine_answers_alike(folder, tmp_path):
     pytest.importorskip("openvino")
     made = Predictor(load_model(folder)).with_classes(CLASSES)

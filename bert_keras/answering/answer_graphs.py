@@ -20,7 +20,6 @@ from bert_keras.tasks.protocols import (
     input_specs,
     lengths_of,
     score_specs,
-    scores_sides,
     windows_of,
 )
 from bert_keras.text.preprocessor import as_tensors, one_or_all
@@ -60,7 +59,7 @@ class AnswerGraphs(Answering):
 
         # Traced at their first call.
         self._lengths = self._scored_lengths = self._graphs(lengths)
-        if scores_sides(model.task):
+        if model.task.scores_sides:
             self._scored_lengths = self._graphs(lengths, scored=True)
         self._lock = threading.Lock()
         self._take_weights()

@@ -34,7 +34,7 @@ from bert_keras.settings import (
     check_choice,
     check_whole_number,
 )
-from bert_keras.tasks.protocols import ExplainedInPairs, reads_windows
+from bert_keras.tasks.protocols import ExplainedInPairs
 
 _MOST_OF_A_TEXT = 32_768  # tokens of the windows of a text, with their activations
 _MOST_TOKENS = 4096  # computed at once: gradients keep every layer's activations
@@ -279,7 +279,7 @@ class Explainer:
         """Return where reading ended, by role; other tasks with windows read all."""
         task = self._model.task
         varies = task.needs.rows_per_text is None
-        if not targets or (varies and not reads_windows(task)):
+        if not targets or (varies and not task.reads_windows):
             return {}
         read = {word for target in targets for word in target.rows.words.flat}
         ends: dict[str, int] = {}

@@ -22,7 +22,7 @@ from bert_keras.errors import ConfigError, one_line
 from bert_keras.exports.engine_files import package, quiet
 from bert_keras.exports.model_file import OPSET, name_openvino, rename_outputs
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Spelling, answer, from_named
+from bert_keras.tasks.protocols import Spelling, answer
 
 # Ops that move strings, or compare them, and do the same to their numbers.
 _MOVING = frozenset(
@@ -68,7 +68,7 @@ def answers_function(task: Task, outputs: Mapping[str, Any]) -> Any:
     def answers(**given: tf.Tensor) -> dict[str, tf.Tensor]:
         named = {name: given[name] for name in outputs}
         of_batch = {name: given[name] for name in batch}
-        found = from_named(task, named, of_batch)
+        found = task.from_named(named, of_batch)
         if isinstance(task, Spelling):
             return task.numbers(found, of_batch)
         return answer(task, found, of_batch)

@@ -13,7 +13,6 @@ from bert_keras.errors import ConfigError, one_line
 from bert_keras.exports.engine_files import NAMES, OUR_NAMES
 from bert_keras.model.encoder import is_of_packed_rows
 from bert_keras.reading.text_vector import COUNTED_TOKENS
-from bert_keras.tasks.protocols import named_outputs
 
 _OF_TEXTS = ("logits", "sentence_embedding")  # outputs with a row for each text
 
@@ -35,7 +34,7 @@ class EngineGraph(keras.Model):
 
     def __init__(self, model: keras.Model, *, with_weights: bool = False) -> None:
         super().__init__(name="engine_graph")
-        outputs = named_outputs(model.task, outputs_of(model), model)
+        outputs = model.task.named_outputs(outputs_of(model), model)
         named = keras.Model(model._inputs_struct, dict(sorted(outputs.items())))
         held = (model, named)
         if not with_weights:

@@ -43,7 +43,7 @@ from bert_keras.reading.token_rows import Tokenized, TokenRows
 from bert_keras.reading.token_windows import TOKEN_PLACES
 from bert_keras.runs.notes import say, say_once
 from bert_keras.tasks.base import Batch, Task, answers_as
-from bert_keras.tasks.protocols import Spelling, from_named, scores_sides, text_specs
+from bert_keras.tasks.protocols import Spelling, text_specs
 from bert_keras.text.token_ids import TokenIds
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class EngineModel(Backend):
         for value, spec in zip(values, self._outputs, strict=True):
             value.set_shape(spec.shape)
         outputs = [spec.name for spec in self._outputs]
-        return from_named(self.task, dict(zip(outputs, values, strict=True)), batch)
+        return self.task.from_named(dict(zip(outputs, values, strict=True)), batch)
 
 
 class _EngineAnswering(Answering):
@@ -312,7 +312,7 @@ class _EngineAnswering(Answering):
         if texts and texts[0] and isinstance(texts[0][0], Tokenized):
             return list(texts[0])
         sides: Sequence[int] | None = None
-        if scored and scores_sides(self._task):
+        if scored and self._task.scores_sides:
             *texts, sides = texts  # type: ignore[assignment]
         return self._model.preprocessor.tokenize(self._reader, texts, sides)
 

@@ -51,12 +51,7 @@ from bert_keras.reading.text_vector import PROMPT_LENGTHS
 from bert_keras.reading.windows import WINDOW_LOGITS
 from bert_keras.runs.notes import collected, notes_so_far, say
 from bert_keras.settings import check_choice, check_number
-from bert_keras.tasks.protocols import (
-    input_specs,
-    reads_windows,
-    recipe_of,
-    texts_of,
-)
+from bert_keras.tasks.protocols import input_specs, texts_of
 from bert_keras.text.token_ids import TOKENIZER_JSON
 from bert_keras.text.tokenizer_files import write_tokenizer_json
 
@@ -330,11 +325,11 @@ def _describe(
             _spec(name, each, meanings)
             for name, each in graph.outputs_by_name().items()
         ],
-        "answer": recipe_of(task),
+        "answer": task.recipe(),
     }
     if answers is not None:
         others["answers"] = answers
-    if reads_windows(model.task):
+    if model.task.reads_windows:
         others["windows"] = model.task.reader.window_recipe(length)
     write_description(model, folder, others)  # removes an older tokenizer.json
     config = json_text(config_of(model), indent=2)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_keras.answering.answering import Parts
 from bert_keras.errors import one_line, shown
 from bert_keras.exports.answers_graph import NeedsTensorFlow, OtherIds
-from bert_keras.tasks.protocols import Spelling, from_named, input_specs
+from bert_keras.tasks.protocols import Spelling, input_specs
 from bert_keras.text.preprocessor import as_tensors, one_or_all
 
 _CLOSE = 1e-5
@@ -82,7 +82,7 @@ def _graph_of(task: Any, preprocessor: Any, specs: Any, function: Any) -> Any:
         batch = task.features(preprocessor, one_or_all(texts))
         answers = {}
         if is_spelled:
-            answers = task.answer(from_named(task, outputs, batch), batch)
+            answers = task.answer(task.from_named(outputs, batch), batch)
         return {k: v for k, v in batch.items() if isinstance(v, tf.Tensor)}, answers
 
     outputs = {}

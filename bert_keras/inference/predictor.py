@@ -44,11 +44,8 @@ from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import (
     Writing,
     check_scores_pairs,
-    item_parts,
     pair_answers,
-    reads_windows,
     redaction_of,
-    scores_sides,
     text_specs,
     texts_of,
     truncation_remedy,
@@ -509,7 +506,7 @@ class Predictor:
         found = (measured.read, measured.lost, measured.windows)
         read, lost, windows = (np.repeat(each, times, axis=0) for each in found)
         counts.add(read, lost)
-        if reads_windows(self.model.task):
+        if self.model.task.reads_windows:
             length = self.model.preprocessor.max_length
             counts.add_windows(read, lost, windows, length)
 
@@ -683,7 +680,7 @@ class Predictor:
         task = self.model.task
         if self._needs.rows_per_text is None:  # windows have other limits
             return True
-        if len(texts) > len(task.roles) and scores_sides(task):  # sides, too
+        if len(texts) > len(task.roles) and task.scores_sides:  # sides, too
             return True
         room = self.model.preprocessor.max_length - len(texts) - 1
         return any(sum(map(bytes_of, row)) > room for row in zip(*texts, strict=True))
@@ -700,7 +697,7 @@ def parts_of(task: Task, texts: Any) -> tuple[list[Any], ...]:
         specs = text_specs(task).values()
         forms = [*task.forms, *([spec.name for spec in each] for each in specs)]
         texts = as_items(texts, forms)
-    return item_parts(task, texts)
+    return task.parts(texts)
 
 
 def _cuts(

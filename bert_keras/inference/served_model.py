@@ -32,12 +32,7 @@ from bert_keras.exports.saved_model import (
 from bert_keras.exports.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.tasks.base import Batch, Task, answers_as
-from bert_keras.tasks.protocols import (
-    Writing,
-    input_specs,
-    reads_windows,
-    respond,
-)
+from bert_keras.tasks.protocols import Writing, input_specs, respond
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -146,7 +141,7 @@ class ServedModel(Backend):
     ) -> dict[str, tf.Tensor]:
         # The others score answers.
         task = self._task
-        if scored and not isinstance(task, Writing) and not reads_windows(task):
+        if scored and not isinstance(task, Writing) and not task.reads_windows:
             return self._scored(texts, preprocessor or self.preprocessor)
         parts = texts if isinstance(texts, tuple) else (texts,)
         ranks = [part.shape.rank for part in parts]

@@ -19,11 +19,7 @@ from bert_keras.runs.notes import say
 from bert_keras.settings import check_share, options_of
 from bert_keras.tasks.base import Task, roles_with
 from bert_keras.tasks.classifier import SingleLabel
-from bert_keras.tasks.protocols import (
-    input_specs,
-    reads_windows,
-    resample,
-)
+from bert_keras.tasks.protocols import input_specs, resample
 from bert_keras.text.preprocessor import one_or_all
 
 # Settings by which `train` learns from its rows, their value where it does not, and
@@ -269,7 +265,7 @@ def drawn(task: Task, data: Any, *, each_epoch: bool = False) -> Any:
         return data
     texts, targets, _ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
     is_batch = isinstance(texts, dict) and not set(task.roles) <= set(texts)
-    draws_windows = reads_windows(task) and each_epoch
+    draws_windows = task.reads_windows and each_epoch
     if is_batch or (targets is not None and not draws_windows):
         return data
 

@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from bert_keras.distribution.replicas import gathered
 from bert_keras.errors import ConfigError, received
-from bert_keras.tasks.protocols import compares_rows
 
 SOFT, STATES = "distillation", "states"  # names of losses on what a teacher computes
 SOFT_WEIGHTS = "soft_weights"  # of a batch's rows in the loss on a teacher's outputs
@@ -147,7 +146,7 @@ class Objective:
         compiled = _is_compiled(model)
         return cls(
             _compiled_loss(model) if compiled else task.loss(),
-            compares=compares_rows(task),
+            compares=getattr(task, "compares", False),
             weights=getattr(model if compiled else task, "loss_weights", None),
             correct=getattr(task, "correct", None),
         )

@@ -48,14 +48,7 @@ from bert_keras.runs.notes import say, say_once
 from bert_keras.settings import check_type
 from bert_keras.tasks.base import Batch, Task, default_learning_rate, refuse_weights
 from bert_keras.tasks.classifier import label_errors
-from bert_keras.tasks.protocols import (
-    TextTargets,
-    compares_rows,
-    infer,
-    lengths_of,
-    reads_windows,
-    windows_of,
-)
+from bert_keras.tasks.protocols import TextTargets, infer, lengths_of, windows_of
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 if TYPE_CHECKING:
@@ -377,7 +370,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         kwargs["validation_data"] = drawn(self.task, held)
         x = self._read(truncated[0], x, y)
         if not isinstance(x, tf.data.Dataset | dict):
-            if shuffle or y is None or reads_windows(self.task):
+            if shuffle or y is None or self.task.reads_windows:
                 dataset = row_dataset(x, y, sample_weight)
                 if shuffle:
                     dataset = dataset.shuffle(len(dataset), seed=new_seed())
@@ -500,7 +493,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         found: list[Any] = [lengths_of(self.task, self.preprocessor, texts)]
         if targets is not None and isinstance(self.task, TextTargets):
             found.append(self.task.target_lengths(self.preprocessor, targets))
-        if reads_windows(self.task):
+        if self.task.reads_windows:
             read = found[0][0]
             found.append(windows_of(self.task, self.preprocessor, texts, read))
         return found
@@ -526,7 +519,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         preprocessor = preprocessor or self.preprocessor
         # Keras splits the rows of a batch among replicas; JAX compiles a model anew for
         # each number of rows.
-        if replica_count(self) > 1 and reads_windows(self.task):
+        if replica_count(self) > 1 and self.task.reads_windows:
             raise ConfigError(
                 "`long` must be truncate or head-tail for `fit` on several replicas; "
                 "received windows: `train` splits a batch by its texts"
@@ -552,7 +545,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
     def _examples(
         self, x: Any, y: Any, weights: Any, preprocessor: Preprocessor
     ) -> Any:
-        if compares_rows(self.task):
+        if self.task.compares:
             refuse_weights(self.task, weights)
         if isinstance(x, dict):
             if y is not None:

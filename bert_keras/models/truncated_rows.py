@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras.runs.notes import say
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import TextTargets, reads_windows, truncation_remedy
+from bert_keras.tasks.protocols import TextTargets, truncation_remedy
 from bert_keras.text.truncation import Truncation
 
 _AT_ONCE = 1024  # rows in memory
@@ -45,7 +45,7 @@ class TruncatedRows(keras.callbacks.Callback):
         most = task.max_target_length if isinstance(task, TextTargets) else None
         self.max_length = max_length
         self.in_windows = task.needs.rows_per_text is None
-        self.combines = reads_windows(task)
+        self.combines = task.reads_windows
         self.remedy = truncation_remedy(task, 'long="windows"')
         self.drawn = getattr(task, "train_windows", 0) if of == "train" else 0
         self.shown = ((f"{of} texts", max_length), (f"{of} targets", most or 0))

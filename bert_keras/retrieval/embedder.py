@@ -27,7 +27,7 @@ from bert_keras.tasks import find_task
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.plain_settings import check_effects
-from bert_keras.tasks.protocols import check_dense, item_parts
+from bert_keras.tasks.protocols import check_dense
 from bert_keras.text.truncation import Truncation
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def _batches(
     progress: str = "",
 ) -> Iterator[np.ndarray]:
     """Yield the vectors of texts, float32 [B, D], and report as `vectors_of` does."""
-    parts, counts = item_parts(predictor.model.task, texts), Truncation()
+    parts, counts = predictor.model.task.parts(texts), Truncation()
     with Progress(
         progress, unit="texts", total=len(texts), is_shown=bool(progress)
     ) as shown:

@@ -22,7 +22,7 @@ from bert_keras.retrieval.embedder import (
 from bert_keras.retrieval.vector_file import VectorFile, read_vectors
 from bert_keras.retrieval.vector_store import VectorStore
 from bert_keras.runs.notes import say
-from bert_keras.tasks.protocols import check_dense, item_parts
+from bert_keras.tasks.protocols import check_dense
 
 if TYPE_CHECKING:
     import keras
@@ -170,7 +170,7 @@ def mismatch(
     longest = max(range(len(texts)), key=lambda row: len(texts[row]))
     rows = sorted({0, longest, len(texts) - 1})
     some = [texts[row] for row in rows]
-    parts = item_parts(task, some)  # not `vectors_of`, which reports truncated texts
+    parts = task.parts(some)  # not `vectors_of`, which reports truncated texts
     answers = joined([*predictor.stream(parts, batch_size=len(rows))])
     probe = answers[task.vector_output]
     if probe.shape[-1] != packed.width:

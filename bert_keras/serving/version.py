@@ -32,9 +32,7 @@ from bert_keras.tasks.protocols import (
     Redacting,
     check_scores_pairs,
     pair_answers,
-    reads_windows,
     redaction_of,
-    scores_pairs,
 )
 from bert_keras.tasks.redaction import Redaction
 
@@ -87,11 +85,11 @@ class Version:
         self.preprocessor = model.preprocessor
         self.pooling = str(getattr(model.task, "pooling", ""))
         self.task = model.task.name
-        self.scores_pairs = scores_pairs(model.task)
+        self.scores_pairs = model.task.scores_pairs
         # Whether its scores of pairs are not from 0 to 1.
         self.is_linear = getattr(model.task, "activation", "") == "linear"
         self.redacts = isinstance(model.task, Redacting)
-        self.reads_windows = reads_windows(model.task)
+        self.reads_windows = model.task.reads_windows
         self._task = model.task
         self.platform = model.platform
         self.max_tokens = most_tokens(model.task, model.preprocessor.max_length)

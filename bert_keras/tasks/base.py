@@ -26,7 +26,14 @@ from bert_keras.settings import options_of
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.plain_settings import PlainSettings, check_effects
-from bert_keras.tasks.protocols import Answers, Batch, Responding, Run
+from bert_keras.tasks.protocols import (
+    Answers,
+    Batch,
+    Responding,
+    Run,
+    TextSpec,
+    string_parts,
+)
 
 if TYPE_CHECKING:
     import keras
@@ -143,11 +150,26 @@ class Task(PlainSettings, abc.ABC):
             `None` if it is 1 or follows from the name.
         scores_groups: whether a score is of all rows of a group, as of a query's
             documents, so that a validation split never divides one.
+        compares: whether the loss compares the rows of a batch, which then cannot be
+            split.
+        reads_windows: whether a long text is read in several rows for one answer, see
+            `LongTextTask`.
+        may_read_windows: whether it is not, and there is a setting to do so.
+        scores_sides: whether queries and documents are read in different ways: the
+            sides of texts, int32 [B], 0 for a query and 1 for a document, follow the
+            texts to score, and `lengths` and `windows_of` take them as `sides`.
+        scores_pairs: whether pairs of texts are scored, so that documents can be ranked
+            for a query; `pair_scores` then returns the scores, [B], of their answers.
     """
 
     best_score: ClassVar[str]
     most_score: ClassVar[float | None] = None
     scores_groups: ClassVar[bool] = False
+    compares: bool = False
+    reads_windows: bool = False
+    may_read_windows: bool = False
+    scores_sides: bool = False
+    scores_pairs: bool = False
     roles: tuple[str, ...] = ("text",)
     columns: ClassVar[Mapping[str, str]]
     vector_output: str = ""
@@ -294,11 +316,30 @@ class Task(PlainSettings, abc.ABC):
         """Return the weight of each example in the loss, float32 [N], or `None`."""
         return None
 
+    def gathered(self, columns: Columns) -> list[list[int]] | None:
+        """Return the groups of rows that are in the same training batch.
+
+        `batch_size` counts groups then. `None`: each row is by itself.
+        """
+        return None
+
     @abc.abstractmethod
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the training targets, [N, …]; errors name bad rows by line."""
 
     # Text to batch.
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        """Return one list per role from the items given to `predict`.
+
+        Raises:
+            DataError: an item is not of a form that the task reads.
+        """
+        return string_parts(items, len(self.roles))
+
+    def signatures(self) -> Mapping[str, tuple[TextSpec | tf.TensorSpec, ...]]:
+        """Return the inputs of the SavedModel by signature, see `input_specs`."""
+        return {"serving_default": tuple(TextSpec(role) for role in self.roles)}
 
     @property
     def reader(self) -> LongTexts:
@@ -326,6 +367,13 @@ class Task(PlainSettings, abc.ABC):
         check_parts(self, texts)
         return preprocessor(texts)
 
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        """Return how many tokens of each text are read, and how many are truncated.
+
+        int32 [B] each, special tokens included; in graph.
+        """
+        return preprocessor.lengths(texts)
+
     def encode_targets(self, targets: Any) -> Any:
         """Return targets or labels in the form of the loss, in graph."""
         return targets
@@ -345,6 +393,19 @@ class Task(PlainSettings, abc.ABC):
     @abc.abstractmethod
     def loss(self) -> keras.losses.Loss:
         """Return the loss of a batch."""
+
+    def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
+        """Return the Keras outputs of a model by the names of Hugging Face's optimum.
+
+        Args:
+            outputs: what `outputs` returned.
+            model: the TaskModel, for tensors within it.
+        """
+        return outputs if isinstance(outputs, dict) else {"logits": outputs}
+
+    def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+        """Return `outputs` for `answer` from `named_outputs` of a batch, in graph."""
+        return named["logits"] if set(named) == {"logits"} else named
 
     def metrics(self) -> list[Any]:
         """Return the metrics shown during training."""
@@ -393,6 +454,14 @@ class Task(PlainSettings, abc.ABC):
     def of_signature(self, name: str) -> Self:
         """Return the task that answers the texts of a signature of an export."""
         return self
+
+    def recipe(self) -> dict[str, Any]:
+        """Return how `answer` turns outputs into answers, as values of JSON.
+
+        For `answers.json` of an export to an engine, whose readers have only the ids
+        and the outputs.
+        """
+        return {"meaning": "see the settings of the task"}
 
     # Scores and the report.
 

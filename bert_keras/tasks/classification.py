@@ -99,7 +99,7 @@ class Classification(ClassificationSettings, EntailedClasses, SingleLabel):
         return self.classes
 
     @property
-    def scores_pairs(self) -> bool:
+    def scores_pairs(self) -> bool:  # type: ignore[override]
         """Whether it reads pairs, and `positive_class` says which class is relevant."""
         return bool(self.positive_class) and self.pairs is not False
 

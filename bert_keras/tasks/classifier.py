@@ -51,7 +51,7 @@ from bert_keras.scoring.calibration import (
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.settings import ALL_LAYERS, BI, CROSS, LAST_LAYER, POOLER
-from bert_keras.tasks.base import Answers, Batch, Column, Task, check_parts
+from bert_keras.tasks.base import Answers, Batch, Column, check_parts
 from bert_keras.tasks.classifier_settings import (
     COLDEST,
     HOTTEST,
@@ -95,7 +95,7 @@ else:
 PAIRS = "pairs"  # the signature of pairs where `serving_default` takes single texts
 
 
-class PooledTask(LongTextTask, Task):
+class PooledTask(LongTextTask):
     """A task with one linear layer on the pooled output of a text, or of a pair.
 
     A subclass defines its number of outputs in `units`; one that also reads pairs has a
@@ -277,7 +277,7 @@ class PooledTask(LongTextTask, Task):
         return head(self.reader.vector(encoder, inputs, seed))
 
     def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
-        named = outputs if isinstance(outputs, dict) else {"logits": outputs}
+        named = super().named_outputs(outputs, model)
         if not self.reads_windows:
             return named
         return {**named, WINDOW_LOGITS: self.reader.below(model).named_shares()}
@@ -285,7 +285,7 @@ class PooledTask(LongTextTask, Task):
     def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
         if self.reads_windows:
             return {"outputs": named["logits"], SHARES: named[WINDOW_LOGITS]}
-        return named["logits"] if set(named) == {"logits"} else named
+        return super().from_named(named, batch)
 
     def window_outputs(self, model: keras.Model, batch: Batch) -> dict[str, Any]:
         """Return `outputs` [B, C] and `shares` [S, C], see `Below`."""

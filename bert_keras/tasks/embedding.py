@@ -73,7 +73,6 @@ from bert_keras.tasks.protocols import (
     TAUGHT,
     TextSpec,
     check_dense,
-    role_signatures,
     role_texts,
 )
 
@@ -190,7 +189,7 @@ class EmbeddingCodec(HeadCodec):
 @serializable
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
-class Embedding(EmbeddingSettings, LongTextTask, Task):
+class Embedding(EmbeddingSettings, LongTextTask):
     """One vector for each text.
 
     With the objective `ranking` the rows are matching pairs, and the other texts of the
@@ -287,7 +286,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         return {"ranking": "mrr", VECTORS: "cosine"}.get(self.objective, "spearman")
 
     @property
-    def compares(self) -> bool:
+    def compares(self) -> bool:  # type: ignore[override]
         """Whether the loss compares the texts of a batch."""
         return self.objective != VECTORS
 
@@ -433,7 +432,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         """Return also `query` and `document`, if the task reads one of them otherwise
         than other texts.
         """
-        found = role_signatures(self)
+        found = dict(super().signatures())
         is_plain = self._is_of_strings and len(self.roles) == 1
         if is_plain and self.reader.names_sides:
             found |= dict.fromkeys(("query", "document"), found["serving_default"])
@@ -460,7 +459,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         )
 
     @property
-    def scores_sides(self) -> bool:
+    def scores_sides(self) -> bool:  # type: ignore[override]
         return self.objective == "ranking" and self.reader.reads_sides
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:

@@ -209,7 +209,7 @@ class EntailedClasses(NamedClasses):
         return type(self).features is EntailedClasses.features
 
     @property
-    def may_read_windows(self) -> bool:
+    def may_read_windows(self) -> bool:  # type: ignore[override]
         return not self.entailment and super().may_read_windows
 
     # The model.

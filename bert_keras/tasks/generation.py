@@ -51,7 +51,6 @@ from bert_keras.tasks.base import (
     Answers,
     Batch,
     Column,
-    Task,
     read_table,
     refuse_weights,
 )
@@ -136,7 +135,7 @@ class DecoderCodec(HeadCodec):
 
 
 @dataclasses.dataclass(frozen=True)
-class Generation(GenerationSettings, LongTextTask, Task):
+class Generation(GenerationSettings, LongTextTask):
     """The shared parts of the tasks that generate text.
 
     In Python, `target_vocab` may also be the config of a `WordPieceTokenizer`.

@@ -6,13 +6,13 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.reading.windows import Drawn, LongTexts
+from bert_keras.tasks.base import Task
 
 if TYPE_CHECKING:
-    from bert_keras.tasks.base import Task
     from bert_keras.text.preprocessor import Preprocessor
 
 
-class LongTextTask:
+class LongTextTask(Task):
     """A task with the settings of `LongTexts`.
 
     These are the values for a task without these settings, which truncates.
@@ -38,12 +38,12 @@ class LongTextTask:
         }
 
     @property
-    def reads_windows(self) -> bool:
+    def reads_windows(self) -> bool:  # type: ignore[override]
         """Whether a long text is read in several rows."""
         return self.long == "windows"
 
     @property
-    def may_read_windows(self) -> bool:
+    def may_read_windows(self) -> bool:  # type: ignore[override]
         """Whether the setting `long`, if there is one, may be windows and is not."""
         task: Any = self
         has_setting = "long" in {each.name for each in dataclasses.fields(task)}

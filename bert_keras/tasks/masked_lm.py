@@ -186,9 +186,6 @@ class MaskedLM(MaskedLMSettings, Task):
         x = encoder.read_at(given, positions)["sequence_output"]
         return head(x, encoder.token_table(given))
 
-    def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
-        return {"logits": outputs}
-
     def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
         places = tf.maximum(batch["masked_positions"], 0)
         return tf.gather(named["logits"], places, batch_dims=1)

@@ -6,12 +6,10 @@ A function after a protocol is what callers use: it says what holds for other ta
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
-    ClassVar,
     NamedTuple,
     Protocol,
     runtime_checkable,
@@ -65,7 +63,7 @@ def texts_of(
     """Return the texts of each role: N strings, or N lists of strings, each.
 
     `use` is `answer`, `train` (for `Task.examples`) or `score` (for scored answers,
-    perhaps followed by N sides, see `ScoringSides`); most tasks use the same texts.
+    perhaps followed by N sides, see `Task`); most tasks use the same texts.
     """
     if isinstance(task, OwnTexts):
         return task.texts(columns, use=use)
@@ -78,33 +76,6 @@ def role_texts(task: Task, columns: Columns) -> tuple[list[Any], ...]:
     for role in task.roles:
         columns.require(role, reason=f"the model reads {what}")
     return tuple(columns[role] for role in task.roles)
-
-
-@runtime_checkable
-class OwnItems(Protocol):
-    """Takes other items of `predict` than a string, or one for each role."""
-
-    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
-        """Return one list per role, see `item_parts`."""
-        ...
-
-
-def item_parts(task: Task, items: Sequence[Any]) -> tuple[list[Any], ...]:
-    """Return one list per role from the items given to `predict`.
-
-    Raises:
-        DataError: an item is not of a form that the task reads.
-    """
-    own: Any = task
-    if _has_own_items(type(task)):
-        found: tuple[list[Any], ...] = own.parts(items)
-        return found
-    return string_parts(items, len(task.roles))
-
-
-@functools.cache  # `isinstance` takes a while for one text
-def _has_own_items(kind: type[Task]) -> bool:
-    return issubclass(kind, OwnItems)
 
 
 def string_parts(items: Sequence[Any], count: int) -> tuple[list[Any], ...]:
@@ -124,26 +95,9 @@ def string_parts(items: Sequence[Any], count: int) -> tuple[list[Any], ...]:
     return tuple(list(part) for part in zip(*items, strict=True))
 
 
-@runtime_checkable
-class Gathering(Protocol):
-    """Some rows are in the same training batch."""
-
-    def gathered(self, columns: Columns) -> list[list[int]] | None:
-        """Return the rows of each group, of which a batch holds `batch_size`.
-
-        `None`: each row is by itself.
-        """
-        ...
-
-
-def gathered(task: Task, columns: Columns) -> list[list[int]] | None:
-    """Return the groups of rows that are in the same training batch, if there are."""
-    return task.gathered(columns) if isinstance(task, Gathering) else None
-
-
 def training_examples(task: Task, columns: Columns) -> int:
     """Return how many groups of rows, or rows, `batch_size` counts in an epoch."""
-    groups = gathered(task, columns)
+    groups = task.gathered(columns)
     return len(columns if groups is None else groups)
 
 
@@ -175,15 +129,6 @@ class TextSpec(NamedTuple):
     rank: int = 1
 
 
-@runtime_checkable
-class OwnSignatures(Protocol):
-    """Has other inputs of the SavedModel than a string for each role."""
-
-    def signatures(self) -> Mapping[str, tuple[TextSpec | tf.TensorSpec, ...]]:
-        """Return the inputs by signature, see `input_specs`."""
-        ...
-
-
 def input_specs(task: Task) -> dict[str, tuple[tf.TensorSpec, ...]]:
     """Return name, dtype and shape of the SavedModel's inputs, by signature.
 
@@ -197,7 +142,7 @@ def input_specs(task: Task) -> dict[str, tuple[tf.TensorSpec, ...]]:
             else each
             for each in specs
         )
-        for name, specs in _signatures(task).items()
+        for name, specs in task.signatures().items()
     }
 
 
@@ -208,64 +153,16 @@ def text_specs(task: Task) -> dict[str, tuple[TextSpec, ...]]:
             each if isinstance(each, TextSpec) else TextSpec(each.name, each.shape.rank)
             for each in specs
         )
-        for name, specs in _signatures(task).items()
+        for name, specs in task.signatures().items()
     }
-
-
-def _signatures(task: Task) -> Mapping[str, tuple[Any, ...]]:
-    if isinstance(task, OwnSignatures):
-        return task.signatures()
-    return role_signatures(task)
-
-
-def role_signatures(task: Task) -> dict[str, tuple[TextSpec, ...]]:
-    """Return the signature of one string for each role."""
-    return {"serving_default": tuple(TextSpec(role) for role in task.roles)}
 
 
 # The model and its training.
 
 
-@runtime_checkable
-class MeasuringLengths(Protocol):
-    """Reads more, or less, of a text than the preprocessor."""
-
-    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return how many tokens of each text are read, and how many are truncated.
-
-        int32 [B] each, special tokens included; in graph.
-        """
-        ...
-
-
-@runtime_checkable
-class ScoringSides(Protocol):
-    """Reads the two sides of pairs, queries and documents, in different ways."""
-
-    @property
-    def scores_sides(self) -> bool:
-        """Whether the sides of texts follow them to score, int32 [B]: 0 for a query,
-        1 for a document.
-        """
-        ...
-
-    def lengths(self, preprocessor: Preprocessor, texts: Any, *, sides: Any) -> Any:
-        """Return `lengths_of` texts with their sides."""
-        ...
-
-    def windows_of(self, preprocessor: Preprocessor, texts: Any, *, sides: Any) -> Any:
-        """Return `windows_of` texts with their sides."""
-        ...
-
-
-def scores_sides(task: Any) -> bool:
-    """Return whether sides follow the texts of a task to score."""
-    return isinstance(task, ScoringSides) and task.scores_sides
-
-
 def score_specs(task: Task) -> dict[str, tuple[tf.TensorSpec, ...]]:
     """Return the inputs of the texts to score, as `input_specs` those to answer."""
-    if not scores_sides(task):
+    if not task.scores_sides:
         return input_specs(task)
     sides = tf.TensorSpec([None], tf.int32, name="sides")
     texts = (tf.TensorSpec([None], tf.string, name=role) for role in task.roles)
@@ -280,11 +177,9 @@ def lengths_of(
     int32 [B] each, special tokens included; in graph. `scored` are texts to score.
     """
     measuring: Any = task
-    if scored and scores_sides(task):
+    if scored and task.scores_sides:
         return measuring.lengths(preprocessor, texts[0], sides=texts[1])
-    if isinstance(task, MeasuringLengths):
-        return task.lengths(preprocessor, texts)
-    return preprocessor.lengths(texts)
+    return task.lengths(preprocessor, texts)
 
 
 def windows_of(
@@ -295,14 +190,14 @@ def windows_of(
     *,
     scored: bool = False,
 ) -> Any:
-    """Return the windows of each text, see `Windowed`, int32 [B, 2], in graph.
+    """Return the windows of each text, see `LongTextTask`, int32 [B, 2], in graph.
 
     0 for other tasks; `like` is int32 [B], and `scored` are texts to score.
     """
     windowed: Any = task
-    if not reads_windows(task):
+    if not task.reads_windows:
         return tf.zeros([tf.shape(like)[0], 2], tf.int32)
-    if scored and scores_sides(task):
+    if scored and task.scores_sides:
         return windowed.windows_of(preprocessor, texts[0], sides=texts[1])
     return windowed.windows_of(preprocessor, texts)
 
@@ -440,18 +335,6 @@ def learns_vectors(task: Task) -> bool:
 
 
 @runtime_checkable
-class Comparing(Protocol):
-    """The loss may compare the rows of a batch, so that it cannot be split."""
-
-    compares: ClassVar[bool]
-
-
-def compares_rows(task: Task | type[Task]) -> bool:
-    """Return whether the loss compares the rows of a batch with each other."""
-    return isinstance(task, Comparing) and task.compares
-
-
-@runtime_checkable
 class Tunable(Protocol):
     """Has settings that are fitted on dev answers, such as a threshold."""
 
@@ -498,30 +381,9 @@ def respond(
 
 def answer(task: Task, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answers from what `infer` returns, in graph."""
-    if reads_windows(task) and isinstance(task, Combining):
+    if task.reads_windows and isinstance(task, Combining):
         return task.answer_windows(outputs, batch)
     return task.answer(outputs, batch)
-
-
-@runtime_checkable
-class Windowed(Protocol):
-    """Reads long texts in windows of which one answer follows, see `LongTextTask`."""
-
-    @property
-    def reads_windows(self) -> bool:
-        """Whether it does with its settings."""
-        ...
-
-    @property
-    def may_read_windows(self) -> bool:
-        """Whether it does not, and has a setting to do so."""
-        ...
-
-    def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
-        """Return the number of windows of each text and the number of their tokens,
-        int32 [B, 2], in graph.
-        """
-        ...
 
 
 @runtime_checkable
@@ -537,24 +399,14 @@ class Combining(Protocol):
         ...
 
 
-def reads_windows(task: Any) -> bool:
-    """Return whether a task reads a long text in windows for one answer."""
-    return isinstance(task, Windowed) and task.reads_windows
-
-
-def may_read_windows(task: Any) -> bool:
-    """Return whether a task that truncates long texts has a setting to read them."""
-    return isinstance(task, Windowed) and task.may_read_windows
-
-
-def truncation_remedy(task: Any, windows: str) -> str:
+def truncation_remedy(task: Task, windows: str) -> str:
     """Return what would let a task read its truncated texts whole, for a message.
 
     It is `windows`, how to set `long`, or more windows; empty if there is nothing.
     """
-    if may_read_windows(task):
+    if task.may_read_windows:
         return windows
-    if not reads_windows(task):
+    if not task.reads_windows:
         return ""
     if getattr(task, "combine", "") == "first":
         return "a `combine` of all windows"
@@ -574,41 +426,9 @@ def infer(task: Task, model: Any, batch: Batch) -> Any:
     """Return what `answer` reads of a `TaskModel`, in graph: its outputs."""
     if isinstance(task, Writing):
         return task.infer(model, batch)
-    if reads_windows(task) and isinstance(task, Combining):
+    if task.reads_windows and isinstance(task, Combining):
         return task.window_outputs(model, batch)
     return model(batch, training=False)
-
-
-@runtime_checkable
-class NamedOutputs(Protocol):
-    """The outputs have other names in Hugging Face's optimum than `logits`."""
-
-    def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
-        """Return the Keras outputs of a model by these names.
-
-        Args:
-            outputs: what `Task.outputs` returned.
-            model: the TaskModel, for tensors within it.
-        """
-        ...
-
-    def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
-        """Return `outputs` for `answer` from `named_outputs` of a batch, in graph."""
-        ...
-
-
-def named_outputs(task: Task, outputs: Any, model: Any) -> dict[str, Any]:
-    """Return the Keras outputs of a model by the names of Hugging Face's optimum."""
-    if isinstance(task, NamedOutputs):
-        return task.named_outputs(outputs, model)
-    return outputs if isinstance(outputs, dict) else {"logits": outputs}
-
-
-def from_named(task: Task, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
-    """Return `outputs` for `answer` from `named_outputs` of a batch, in graph."""
-    if isinstance(task, NamedOutputs):
-        return task.from_named(named, batch)
-    return named["logits"] if set(named) == {"logits"} else named
 
 
 @runtime_checkable
@@ -638,48 +458,9 @@ class Spelling(Protocol):
         ...
 
 
-@runtime_checkable
-class Reciting(Protocol):
-    """Says how `answer` turns outputs into answers."""
-
-    def recipe(self) -> dict[str, Any]:
-        """Return it as values of JSON.
-
-        For `answers.json` of an export to an engine, whose readers have only the ids
-        and the outputs.
-        """
-        ...
-
-
-def recipe_of(task: Task) -> dict[str, Any]:
-    """Return how a task turns outputs into answers, as values of JSON."""
-    if isinstance(task, Reciting):
-        return task.recipe()
-    return {"meaning": "see the settings of the task"}
-
-
-@runtime_checkable
-class Scoring(Protocol):
-    """May score pairs of texts, so that documents can be ranked for a query."""
-
-    @property
-    def scores_pairs(self) -> bool:
-        """Whether it does."""
-        ...
-
-    def pair_scores(self, answers: Mapping[str, Any]) -> Any:
-        """Return the scores of pairs, [B], from their answers, arrays or tensors."""
-        ...
-
-
-def scores_pairs(task: Task) -> bool:
-    """Return whether a task scores pairs of texts."""
-    return isinstance(task, Scoring) and task.scores_pairs
-
-
 def check_scores_pairs(task: Task) -> None:
     """Raise ConfigError unless a task scores pairs of texts."""
-    if not scores_pairs(task):
+    if not task.scores_pairs:
         raise ConfigError(
             "to rank documents, a model must score pairs of texts, of the task "
             "reranking or regression, or a classification of pairs whose "

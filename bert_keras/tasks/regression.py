@@ -91,7 +91,7 @@ class NumberTask(PooledTask):
         return 1
 
     @property
-    def scores_pairs(self) -> bool:
+    def scores_pairs(self) -> bool:  # type: ignore[override]
         """Whether the model reads pairs of texts."""
         return self.pairs is not False
 

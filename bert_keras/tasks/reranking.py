@@ -155,7 +155,7 @@ class Reranking(RerankingSettings, NumberTask):
         return "spearman" if self.objective == "margin-mse" else "ndcg_at_10"
 
     @property
-    def compares(self) -> bool:
+    def compares(self) -> bool:  # type: ignore[override]
         """Whether the loss compares the documents of a query."""
         return self.objective != "pointwise"
 

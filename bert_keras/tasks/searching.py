@@ -14,11 +14,11 @@ from bert_keras.errors import ConfigError
 from bert_keras.model.pooling import unit_vectors
 from bert_keras.scoring.bm25 import BM25, FUSED, FUSION
 from bert_keras.settings import HYBRID, HYBRID_WEIGHT
-from bert_keras.tasks.base import Batch
+from bert_keras.tasks.base import Batch, Task
 from bert_keras.tasks.catalog import SEARCH
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.plain_settings import of_graph
-from bert_keras.tasks.protocols import pair_answers, role_signatures, string_parts
+from bert_keras.tasks.protocols import pair_answers, string_parts
 from bert_keras.tasks.reranking import non_empty_queries, refuse_empty_queries
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -44,8 +44,8 @@ class SearchingEmbedding(Embedding):
     name = SEARCH
     reranks: ClassVar[bool] = False
 
-    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
-        return role_signatures(self)
+    def signatures(self) -> Any:
+        return Task.signatures(self)
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
         (queries,) = string_parts(items, 1)

@@ -292,11 +292,10 @@ class TrainConfig:
 
         Without the encoder's `hidden_size` the learning rate may stay `None`.
         """
-        from bert_keras.tasks.protocols import compares_rows
 
         batch_size, epochs, patience = self.batch_size, self.epochs, self.patience
         if batch_size is None:
-            is_small = rows < FEW_ROWS and not compares_rows(task)
+            is_small = rows < FEW_ROWS and not task.compares
             batch_size = _SMALL_BATCH if is_small else _BATCH
         if epochs is None:
             epochs = chosen_epochs(rows, batch_size, task.needs.least_epochs)

@@ -53,10 +53,7 @@ from bert_keras.tasks.protocols import (
     Ranked,
     TextTargets,
     check_dense,
-    compares_rows,
-    gathered,
     learns_vectors,
-    scores_pairs,
     texts_of,
 )
 from bert_keras.text.truncation import Truncation
@@ -176,13 +173,13 @@ class Distillation:
             is_answered = task.learns_vectors
         used = {"unlabeled": unlabeled is not None, "augment": config.augment > 0}
         for name in [name for name, is_used in used.items() if is_used]:
-            if not is_answered or gathered(task, train):
+            if not is_answered or task.gathered(train):
                 raise ConfigError(
                     f"`{name}` needs a teacher's answers to whole texts, one by one; "
                     f"received it for {task.name}"
                 )
         reads = not is_answered or found.states is not None
-        if reads and compares_rows(task) and config.accumulation > 1:
+        if reads and task.compares and config.accumulation > 1:
             raise ConfigError(
                 f"`accumulation` must be 1 with `teacher` for {task.name}; received "
                 f"{config.accumulation}"
@@ -627,7 +624,7 @@ def _check_weight(own: Any, config: TrainConfig) -> None:
 def _teaches_ranking(teacher: Task, student: Task) -> bool:
     """Return whether a teacher of another task scores pairs for a student to rank."""
     differ = name_of(type(teacher)) != name_of(type(student))
-    return differ and isinstance(student, Ranked) and scores_pairs(teacher)
+    return differ and isinstance(student, Ranked) and teacher.scores_pairs
 
 
 def _logits_of_pairs(teacher: Any, answers: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -27,7 +27,6 @@ import tensorflow as tf
 
 from bert_keras.data.columns import Columns
 from bert_keras.models.task_model import TaskModel, is_one_vector
-from bert_keras.tasks.protocols import compares_rows
 from bert_keras.training.linear_head import row_weights
 
 LEAST_UPDATES = 100  # with fewer, divergence cannot be distinguished from a slow start
@@ -81,7 +80,7 @@ def divergence(
     if tuple(targets.shape[:1]) != (rows,):
         return None
     loss = model.task.loss()
-    if compares_rows(model.task) or loss.reduction not in _MEANS:
+    if model.task.compares or loss.reduction not in _MEANS:
         return None
     weights = model.task.example_weights(train)
     constant = constant_loss(loss, targets, weights)

@@ -19,10 +19,7 @@ from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.protocols import (
     Linear,
     TextTargets,
-    compares_rows,
     lengths_of,
-    may_read_windows,
-    reads_windows,
     texts_of,
     truncation_remedy,
     windows_of,
@@ -154,7 +151,7 @@ def choose_length(
         is_fixed: whether all rows are padded to the length, as on a TPU.
     """
     if task.needs.rows_per_text is None or given is not None:
-        windows = "of a window" if reads_windows(task) else "the task's default"
+        windows = "of a window" if task.reads_windows else "the task's default"
         reason = GIVEN if given is not None else windows
         choice = Choice("max length", default, reason, "--max-length")
     else:
@@ -221,7 +218,7 @@ def choose_windows(
     is_open = is_open and config.teacher is None and "long" not in facts.given
     is_open = is_open and not facts.is_fixed
     is_single = isinstance(task, Linear) and len(task.roles) == 1
-    if not is_open or not is_single or not may_read_windows(task):
+    if not is_open or not is_single or not task.may_read_windows:
         return task, config, None
     folder = facts.folder
     limit = folder.checkpoint.config.max_position_embeddings
@@ -283,7 +280,7 @@ def in_parts(
         examples: the number of rows that they are of.
     """
     is_open = config.batch_size is None and config.accumulation == 1
-    if not is_open or config.teacher is not None or not compares_rows(task):
+    if not is_open or config.teacher is not None or not task.compares:
         return config
     batch = cast(int, config.finalized(task, examples).batch_size)
     length = cast(int, config.max_length)
@@ -320,7 +317,7 @@ def inherited_windows(
 
     The choice is `None` if it has not.
     """
-    is_inherited = reads_windows(task) and "long" not in facts.given
+    is_inherited = task.reads_windows and "long" not in facts.given
     if not is_inherited or config.max_length is not None:
         return config, None
     length = facts.folder.preprocessing.get("max_length")
@@ -334,7 +331,7 @@ def inherited_windows(
 def check_truncation(task: Task, config: TrainConfig) -> None:
     """Raise ConfigError if `truncation` is given and windows read the texts."""
     default = options_of(TrainConfig)["truncation"].default
-    if reads_windows(task) and config.truncation != default:
+    if task.reads_windows and config.truncation != default:
         raise ConfigError(
             "`truncation` has no effect with `long` windows, in which the first text "
             f"of a pair takes at most half; received {config.truncation}"
@@ -450,7 +447,7 @@ def _lengths(
             preprocessing.as_tensors([p[at : at + _AT_ONCE] for p in texts])
             for at in starts
         )
-        in_windows = reads_windows(task)
+        in_windows = task.reads_windows
         count = 3 if in_windows else 2
         kept = [graph_of(each, scored=scored)(each)[:count] for each in parts]
         read, lost, *windows = map(np.concatenate, zip(*kept, strict=True))

@@ -39,11 +39,7 @@ from bert_keras.runs.notes import collected, say
 from bert_keras.settings import ALL_LAYERS
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, default_learning_rate, replaced
-from bert_keras.tasks.protocols import (
-    StartingFromRows,
-    compares_rows,
-    training_examples,
-)
+from bert_keras.tasks.protocols import StartingFromRows, training_examples
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.choices import (
@@ -421,7 +417,7 @@ def _check_devices(task: Task, config: TrainConfig, devices: Devices) -> None:
     batch_size = cast(int, config.batch_size)
     devices.check_batch_size(batch_size, config.accumulation)
     # The loss of a batch is then not the sum of the losses of its parts.
-    if devices.replicas > 1 and config.accumulation > 1 and compares_rows(task):
+    if devices.replicas > 1 and config.accumulation > 1 and task.compares:
         raise ConfigError(
             f"`accumulation` must be 1 for {task.name} on several replicas, since its "
             f"loss compares the rows of a batch; received {config.accumulation}"

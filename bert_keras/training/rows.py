@@ -22,13 +22,7 @@ from bert_keras.data.text_column import TextColumn, joined, row_dtype
 from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError, first_of
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks.protocols import (
-    Resampling,
-    gathered,
-    reads_windows,
-    resample,
-    texts_of,
-)
+from bert_keras.tasks.protocols import Resampling, resample, texts_of
 from bert_keras.text.preprocessor import as_tensors, one_or_all
 from bert_keras.training.train_step import Batches
 
@@ -55,7 +49,7 @@ def fixed_shapes(
     them; `texts` is the number of texts of the batch, `length` the tokens of a row,
     which the preprocessor's `length_multiple` ensures.
     """
-    if reads_windows(task):
+    if task.reads_windows:
         raise ConfigError(
             "`long` must be truncate or head-tail on a TPU; received windows"
         )
@@ -128,7 +122,7 @@ class Labels:
         return cls(
             tf.convert_to_tensor(task.targets(columns)),
             task.example_weights(columns),
-            gathered(task, columns),
+            task.gathered(columns),
         )
 
 

@@ -27,7 +27,6 @@ from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.session import Session, find_engine
 from bert_keras.model.encoder import is_of_packed_rows
 from bert_keras.tasks import TASKS
-from bert_keras.tasks.protocols import recipe_of
 
 TEXTS = ["free cash prize", "", "lunch at six, you", "sale " * 40]
 
@@ -264,7 +263,7 @@ def test_each_recipe_is_json_with_a_meaning(name: str) -> None:
     for case in cases_of(name).values():
         if case.task.needs.not_for_engines:
             continue
-        recipe = recipe_of(case.task)
+        recipe = case.task.recipe()
         assert json.loads(json.dumps(recipe, allow_nan=False)) == recipe
         assert {"meaning", "activation"} <= set(recipe)
         needs = case.task.needs

@@ -22,10 +22,7 @@ from bert_keras.models.objective import TaskObjective
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.protocols import (
-    compares_rows,
-    texts_of,
-)
+from bert_keras.tasks.protocols import texts_of
 from bert_keras.tasks.summarization import Summarization
 from bert_keras.text.preprocessor import as_tensors
 from bert_keras.training.config import TrainConfig
@@ -80,7 +77,7 @@ def test_sums_over_counts_are_the_loss(make_model: Any, name: str, form: str) ->
         return sum(sums) / max(sum(counts), 1.0)
 
     assert mean(whole) == pytest.approx(float(wanted), rel=1e-6)
-    if not compares_rows(case.task):
+    if not case.task.compares:
         parts = (labelled(model, case, rows) for rows in (slice(3), slice(3, None)))
         assert mean(*parts) == pytest.approx(float(wanted), rel=1e-5)
 

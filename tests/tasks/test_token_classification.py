@@ -22,7 +22,6 @@ from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.scoring.entities import entities_of
 from bert_keras.tasks.answer_rows import rows_of
-from bert_keras.tasks.protocols import item_parts
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.text.preprocessor import as_tensors
 
@@ -286,7 +285,7 @@ def nearly_right(model: Any) -> Columns:
 
 def answered(model: Any, items: list[Any]) -> list[dict[str, Any]]:
     """Return the answers to texts or lists of words, without tracing a graph."""
-    answers = model.answer(as_tensors(item_parts(model.task, items)))
+    answers = model.answer(as_tensors(model.task.parts(items)))
     return rows_of({name: value.numpy() for name, value in answers.items()})
 
 

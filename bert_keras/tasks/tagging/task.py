@@ -62,7 +62,6 @@ from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import (
     TextSpec,
-    role_signatures,
     role_texts,
     string_parts,
 )
@@ -266,7 +265,7 @@ class TaggingTask(TaggingSettings, Confidence, Task):
     # From words to the batch dict, in graph.
 
     def signatures(self) -> dict[str, tuple[TextSpec, ...]]:
-        return {**role_signatures(self), "words": (TextSpec("words", rank=2),)}
+        return {**super().signatures(), "words": (TextSpec("words", rank=2),)}
 
     @property
     def reader(self) -> TokenWindows:
@@ -494,8 +493,6 @@ class TaggingTask(TaggingSettings, Confidence, Task):
 
     def explained(self, item: Item) -> list[Target]:
         return explained_entities(self, item)
-
-    # What is saved.
 
 
 def split_cells(columns: Columns, role: str) -> list[list[str]]:

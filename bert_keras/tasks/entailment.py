@@ -22,7 +22,7 @@ from bert_keras.data.class_names import (
     listed,
     renamed,
 )
-from bert_keras.errors import ConfigError, DataError, received, shown
+from bert_keras.errors import ConfigError, received
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.choices import GIVEN_LIMIT, LIMITS, PLACE, Choices
 from bert_keras.reading.windows import LongTexts
@@ -30,7 +30,7 @@ from bert_keras.tasks.base import Batch
 from bert_keras.tasks.classifier import NamedClasses
 from bert_keras.tasks.hugging_face import SINGLE_LABEL, ClassesCodec
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import TextSpec
+from bert_keras.tasks.protocols import TextSpec, list_parts
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -138,14 +138,8 @@ class EntailedClasses(NamedClasses):
         has_lists = any(isinstance(item, tuple | list) for item in items)
         if not self.entailment or not has_lists:
             return super().parts(items)
-        for row, item in enumerate(items):
-            if not _is_text_with_classes(item, self.least_classes):
-                raise DataError(
-                    "each item of `texts` must be (text, [class, class …]), the "
-                    "classes different and none empty; received "
-                    f"{shown(item)} at index {row}"
-                )
-        return [item[0] for item in items], [list(item[1]) for item in items]
+        form = "(text, [class, class …]), the classes different and none empty"
+        return list_parts(items, form, least=self.least_classes, are_different=True)
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of texts; of pairs with each class with `entailment`.
@@ -304,17 +298,3 @@ def _different(names: Any, least: int) -> Any:
     fits = tf.reduce_all((count >= least) & (alike == count))
     with tf.control_dependencies([tf.debugging.Assert(fits, [line])]):
         return tf.identity(names)
-
-
-def _is_text_with_classes(item: Any, least: int) -> bool:
-    """Return whether an item is a text and a list of different class names."""
-    if not (isinstance(item, tuple | list) and len(item) == 2):
-        return False
-    text, names = item
-    is_list = isinstance(names, tuple | list) and len(names) >= least
-    return (
-        isinstance(text, str)
-        and is_list
-        and all(isinstance(name, str) and name for name in names)
-        and len(set(names)) == len(names)
-    )

@@ -21,7 +21,7 @@ from bert_keras.data.memory import is_path
 from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ColumnNames, has_objects
 from bert_keras.data.table import names_of
-from bert_keras.errors import DataError, received, shown
+from bert_keras.errors import received
 from bert_keras.lazy_names import deferred, serializable
 from bert_keras.reading.choices import Choices
 from bert_keras.scoring.calibration import (
@@ -43,7 +43,7 @@ from bert_keras.tasks.classifier import (
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.multiple_choice_settings import LAYOUTS
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import TextSpec
+from bert_keras.tasks.protocols import TextSpec, list_parts
 
 if TYPE_CHECKING:
     import keras
@@ -182,13 +182,7 @@ class MultipleChoice(Confidence, Task):
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
         """Return contexts and lists of choices from `(context, [choice, …])` items."""
-        for row, item in enumerate(items):
-            if not _is_row(item):
-                raise DataError(
-                    "each item of `texts` must be (context, [choice, choice …]), no "
-                    f"choice empty; received {shown(item)} at index {row}"
-                )
-        return [item[0] for item in items], [list(item[1]) for item in items]
+        return list_parts(items, "(context, [choice, choice …]), no choice empty")
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the number of the right choice, int32 [N]; bad ones by line."""
@@ -351,16 +345,3 @@ class MultipleChoice(Confidence, Task):
         counts = collections.Counter(len(choices) for choices in columns["choices"])
         sizes = {str(size): counts[size] for size in sorted(counts)}
         return {"rows": len(columns), "choices": sizes}
-
-
-def _is_row(item: Any) -> bool:
-    """Return whether an item is a context and a list of non-empty choices."""
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        return False
-    context, choices = item
-    return (
-        isinstance(context, str)
-        and isinstance(choices, tuple | list)
-        and len(choices) > 0
-        and all(isinstance(choice, str) and choice for choice in choices)
-    )

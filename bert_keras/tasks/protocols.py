@@ -95,6 +95,37 @@ def string_parts(items: Sequence[Any], count: int) -> tuple[list[Any], ...]:
     return tuple(list(part) for part in zip(*items, strict=True))
 
 
+def is_text_with_list(item: Any, least: int = 1) -> bool:
+    """Return whether an item is a text and a list of `least` or more non-empty ones."""
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        return False
+    text, others = item
+    is_list = isinstance(others, tuple | list) and len(others) >= least
+    is_filled = is_list and all(isinstance(each, str) and each for each in others)
+    return isinstance(text, str) and is_filled
+
+
+def list_parts(
+    items: Sequence[Any], form: str, *, least: int = 1, are_different: bool = False
+) -> tuple[list[str], list[list[str]]]:
+    """Return the texts and the lists of items of the form (text, [text, …]).
+
+    Args:
+        items: as given to `predict`.
+        form: what they must be, for the error.
+        least: texts of a list, none of them empty.
+        are_different: whether no two texts of a list may be equal.
+    """
+    for row, item in enumerate(items):
+        is_fit = is_text_with_list(item, least)
+        if not is_fit or are_different and len(set(item[1])) < len(item[1]):
+            raise DataError(
+                f"each item of `texts` must be {form}; received {shown(item)} at index "
+                f"{row}"
+            )
+    return [item[0] for item in items], [list(item[1]) for item in items]
+
+
 def training_examples(task: Task, columns: Columns) -> int:
     """Return how many groups of rows, or rows, `batch_size` counts in an epoch."""
     groups = task.gathered(columns)

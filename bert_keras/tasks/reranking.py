@@ -21,7 +21,7 @@ from bert_keras.data.json_rows import list_in
 from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import names_of
-from bert_keras.errors import DataError, received, shown
+from bert_keras.errors import DataError, received
 from bert_keras.lazy_names import deferred, serializable
 from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
@@ -36,7 +36,7 @@ from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import checked, label_numbers
 from bert_keras.tasks.hugging_face import REGRESSION
-from bert_keras.tasks.protocols import TextSpec
+from bert_keras.tasks.protocols import TextSpec, is_text_with_list, list_parts
 from bert_keras.tasks.regression import NumberCodec, NumberTask, is_cross_encoder
 from bert_keras.tasks.reranking_settings import (
     BEST,
@@ -270,17 +270,12 @@ class Reranking(RerankingSettings, NumberTask):
 
         Or queries and lists of documents from `(query, [document, …])` items.
         """
-        if not any(_is_list(item) for item in items):
+        if not any(map(is_text_with_list, items)):
             return super().parts(items)
-        for row, item in enumerate(items):
-            if not _is_list(item):
-                raise DataError(
-                    "each item of `texts` must be (query, [document, document …]), "
-                    f"no document empty; received {shown(item)} at index {row}"
-                )
-        queries = [item[0] for item in items]
+        form = "(query, [document, document …]), no document empty"
+        queries, documents = list_parts(items, form)
         refuse_empty_queries(queries)
-        return queries, [list(item[1]) for item in items]
+        return queries, documents
 
     @property
     def reads_by_reader(self) -> bool:
@@ -489,16 +484,3 @@ def _scores_by_words(queries: tuple[str, ...], documents: tuple[str, ...]) -> An
     for rows in _rows_by_query(queries):
         scores[rows] = words.scores(queries[rows[0]])[rows]
     return scores
-
-
-def _is_list(item: Any) -> bool:
-    """Return whether an item is a query and a list of non-empty documents."""
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        return False
-    query, documents = item
-    return (
-        isinstance(query, str)
-        and isinstance(documents, tuple | list)
-        and len(documents) > 0
-        and all(isinstance(each, str) and each for each in documents)
-    )

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_keras.model.layers import Configured
 from bert_keras.model.pooling import unit_vectors
 
 _RELATION_HEADS = 12  # at most, as in BERT-base; they divide both hidden sizes
@@ -32,10 +33,7 @@ class SoftLoss(keras.losses.Loss):
     """
 
     compares = False
-
-    @property
-    def has_temperature(self) -> bool:
-        return True
+    has_temperature: bool = True
 
     def targets(self, teacher: Any, labels: Any) -> Any:
         """Return `y_true` from the teacher's outputs of a batch.
@@ -75,7 +73,7 @@ def softened(loss: Any, temperature: float) -> SoftLoss | None:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class SoftTargetLoss(SoftLoss):
+class SoftTargetLoss(Configured, SoftLoss):
     """Kullback-Leibler divergence of a student's answers from its teacher's.
 
     With `softmax`, the last axis are classes that exclude each other: the outputs of
@@ -106,7 +104,7 @@ class SoftTargetLoss(SoftLoss):
         self.temperature = temperature
 
     @property
-    def has_temperature(self) -> bool:
+    def has_temperature(self) -> bool:  # type: ignore[override]
         return self.activation != "linear"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
@@ -125,10 +123,6 @@ class SoftTargetLoss(SoftLoss):
                 axis=-1,
             )
         return self.temperature**2 * found
-
-    def get_config(self) -> dict[str, Any]:
-        own = {"activation": self.activation, "temperature": self.temperature}
-        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

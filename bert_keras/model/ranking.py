@@ -64,13 +64,10 @@ class MarginLoss(SoftLoss):
     """
 
     compares = True
+    has_temperature = False
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"name": "margin_mse", **kwargs})
-
-    @property
-    def has_temperature(self) -> bool:
-        return False
 
     def softened(self, temperature: float) -> SoftLoss:
         return MarginLoss()

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from bert_keras.model.distillation import SoftLoss
-from bert_keras.model.layers import MASKED
+from bert_keras.model.layers import MASKED, Configured
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -44,7 +44,7 @@ class SpanLoss(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class SoftSpanLoss(SoftLoss):
+class SoftSpanLoss(Configured, SoftLoss):
     """Divergence of a student's starts and ends from its teacher's: `SoftTargetLoss`.
 
     Each window has a softmax over its own tokens, as in `SpanLoss`. The mean is over
@@ -84,9 +84,6 @@ class SoftSpanLoss(SoftLoss):
         """Return the number of starts and ends that the loss averages over."""
         windows = ops.max(y_true[..., 0], axis=1)  # of each row, numbered from 1
         return 2 * ops.sum(ops.cast(windows, "float32"))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "temperature": self.temperature}
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

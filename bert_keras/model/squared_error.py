@@ -12,10 +12,11 @@ import numpy as np
 from keras import ops
 
 from bert_keras.model.distillation import SoftLoss, SoftTargetLoss
+from bert_keras.model.layers import Configured
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class ScaledSquaredError(keras.losses.Loss):
+class ScaledSquaredError(Configured, keras.losses.Loss):
     """Mean of ((target - mean) / std - output)^2, in float32; targets [B], outputs [B,
     1].
     """
@@ -40,6 +41,3 @@ class ScaledSquaredError(keras.losses.Loss):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         scaled = (ops.cast(y_true, "float32") - self.mean) / self.std
         return ops.square(ops.reshape(scaled, [-1]) - ops.reshape(y_pred, [-1]))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "mean": self.mean, "std": self.std}

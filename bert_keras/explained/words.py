@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_keras.text.characters import over_marks_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _JOINERS = "'’‘-‐_@&/."  # join what stands on both sides, as in "don't" and "e-mail"
@@ -91,7 +92,7 @@ class WordList:
         places = np.flatnonzero(begins)
         lasts = np.append(places[1:], len(ids)) - 1 if len(ids) else places
         for start, end in zip(starts[places], ends[lasts], strict=True):
-            start, end = first + int(start), _over_marks(text, first + int(end))
+            start, end = first + int(start), over_marks_of(text, first + int(end))
             self.words.append(Word(text[start:end], start, end, role))
         return numbers.astype(np.int32)
 
@@ -155,13 +156,6 @@ def _names(words: Sequence[Word], groups: Sequence[Sequence[int]]) -> list[str]:
 def _ordinal(number: int) -> str:
     last = 0 if 10 < number % 100 < 20 else number % 10
     return f"{number}{({1: 'st', 2: 'nd', 3: 'rd'}).get(last, 'th')}"
-
-
-def _over_marks(text: str, end: int) -> int:
-    """Extend the end of a word over the accents that the tokenizer drops."""
-    while end < len(text) and unicodedata.category(text[end]) == "Mn":
-        end += 1
-    return end
 
 
 def words_in_row(length: int, *parts: tuple[int, np.ndarray]) -> np.ndarray:

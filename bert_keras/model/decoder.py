@@ -23,7 +23,7 @@ from bert_keras.model.encoder import (
     TARGET,
     BertEncoder,
     FromConfig,
-    is_optional,
+    named_inputs,
     with_optional,
 )
 from bert_keras.model.heads import MaskedLMHead
@@ -156,22 +156,14 @@ def target_inputs() -> dict[str, Any]:
     of the same row and of the same number in `sequence_ids`.
     """
     names = ("token_ids", "padding_mask", "position_ids", "sequence_ids")
-    return {
-        f"{TARGET}{name}": keras.Input(
-            (None,), dtype="int32", name=f"{TARGET}{name}", optional=is_optional(name)
-        )
-        for name in names
-    }
+    return named_inputs(f"{TARGET}{name}" for name in names)
 
 
 def _memory_inputs(size: int, dtype: str) -> dict[str, Any]:
     """Return Keras inputs of an encoder's output, and of what its rows hold."""
     return {
         "memory": keras.Input((None, size), dtype=dtype, name="memory"),
-        "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
-        "sequence_ids": keras.Input(
-            (None,), dtype="int32", name="sequence_ids", optional=True
-        ),
+        **named_inputs(("padding_mask", "sequence_ids")),
     }
 
 

@@ -163,10 +163,8 @@ def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
     Without `cls_positions` for models that do not read them: Keras 3.12 rejects models
     with an unused input.
     """
-    found = _inputs(INPUTS)
-    if not cls_positions:
-        del found["cls_positions"]
-    return found
+    left_out = () if cls_positions else ("cls_positions",)
+    return named_inputs(name for name in INPUTS if name not in left_out)
 
 
 def choice_inputs() -> dict[str, Any]:
@@ -177,11 +175,14 @@ def choice_inputs() -> dict[str, Any]:
     `position_ids` and `sequence_ids`, are [R, 1, T], and `cls_positions` [B, C] holds
     the start of each choice, -1 if there is none.
     """
-    return _inputs(INPUTS, None)
+    return named_inputs(INPUTS, None)
 
 
-def _inputs(names: Iterable[str], *axes: None) -> dict[str, Any]:
-    """Return Keras inputs of a batch dict, with axes before the token axis."""
+def named_inputs(names: Iterable[str], *axes: None) -> dict[str, Any]:
+    """Return Keras inputs of a batch dict, with axes before the token axis.
+
+    Those that `is_optional` names are optional.
+    """
     return {
         name: keras.Input(
             axes if name == "cls_positions" else (*axes, None),
@@ -385,7 +386,7 @@ class BertEncoder(FromConfig, keras.Model):
                 "received 'fused'"
             )
         dtype = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        inputs = _inputs(REQUIRED_INPUTS)
+        inputs = named_inputs(REQUIRED_INPUTS)
         # Layers are built inside these scopes, which gives weights Google's names.
         with keras.name_scope("bert"):
             embeddings = layers.Embeddings.of(

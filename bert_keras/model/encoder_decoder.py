@@ -22,7 +22,7 @@ from bert_keras.model.encoder import (
     BertEncoder,
     batch_inputs,
     frozen_paths,
-    is_optional,
+    named_inputs,
     seed_behind,
     with_frozen,
 )
@@ -40,11 +40,7 @@ def source_inputs() -> dict[str, Any]:
     its target have the same row. `memory_sequence_ids` int32 [R, M], of packed rows,
     are the numbers of the targets in their rows.
     """
-    names = (MEMORY_PLACES, f"{MEMORY}sequence_ids")
-    return {
-        name: keras.Input((None,), dtype="int32", name=name, optional=is_optional(name))
-        for name in names
-    }
+    return named_inputs((MEMORY_PLACES, f"{MEMORY}sequence_ids"))
 
 
 def logits_of(encoder: BertEncoder, decoder: BertDecoder, inputs: Any) -> Any:

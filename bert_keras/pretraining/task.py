@@ -19,7 +19,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.model.encoder import BertEncoder, batch_inputs, named_inputs
 from bert_keras.model.heads import (
     NO_LABEL,
     MaskedAccuracy,
@@ -50,9 +50,8 @@ class Pretraining:
 
     def inputs(self) -> dict[str, Any]:
         """Return the Keras inputs, see `BertPretrainer`."""
-        positions = keras.Input((None,), dtype="int32", name="masked_positions")
         inputs = batch_inputs(cls_positions=self.next_sentence)
-        return {**inputs, "masked_positions": positions}
+        return inputs | named_inputs(["masked_positions"])
 
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None

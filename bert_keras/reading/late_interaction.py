@@ -118,11 +118,8 @@ class LateInteraction(TextVector):
     # The model.
 
     def inputs(self) -> Batch:
-        counted = keras.Input((None,), dtype="int32", name=COUNTED_TOKENS)
-        return {
-            **model_encoder.batch_inputs(cls_positions=False),
-            COUNTED_TOKENS: counted,
-        }
+        found = model_encoder.batch_inputs(cls_positions=False)
+        return found | model_encoder.named_inputs([COUNTED_TOKENS])
 
     def vector(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the Keras tensor of each token's vector, [B, T, D].

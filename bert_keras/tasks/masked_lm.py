@@ -28,7 +28,7 @@ from bert_keras.data.parallel import stream_texts
 from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ending_of, stream_lines
 from bert_keras.errors import ConfigError, received
-from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.model.encoder import BertEncoder, batch_inputs, named_inputs
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number, with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Run, Task, refuse_weights
@@ -65,8 +65,7 @@ class _MaskedCodec(HeadCodec):
 
 
 def _inputs() -> Batch:
-    positions = keras.Input((None,), dtype="int32", name="masked_positions")
-    return {**batch_inputs(cls_positions=False), "masked_positions": positions}
+    return batch_inputs(cls_positions=False) | named_inputs(["masked_positions"])
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

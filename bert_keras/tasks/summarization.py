@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_keras.data.columns import Columns
 from bert_keras.errors import received
-from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.model.encoder import BertEncoder, batch_inputs, named_inputs
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.rouge import Rouge
 from bert_keras.settings import with_options_documented
@@ -95,8 +95,7 @@ _MEANINGS = {  # in `answers.json`, see `Needs`
 
 
 def _inputs() -> Batch:
-    positions = keras.Input((None,), dtype="int32", name="sentence_positions")
-    return {**batch_inputs(cls_positions=False), "sentence_positions": positions}
+    return batch_inputs(cls_positions=False) | named_inputs(["sentence_positions"])
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

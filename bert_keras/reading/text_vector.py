@@ -208,21 +208,11 @@ class TextVector(LongTexts):
         int32 [B] each, special tokens and prompts included. Of two texts that are read
         by themselves, it is the longer one.
         """
-        if self.separates(texts):
-            both = self.lengths(preprocessor, one_after_the_other(texts))
-            read, lost = (
-                tf.reduce_max(tf.reshape(each, [-1, 2]), axis=1) for each in both
-            )
-            return read, lost
-        prompts, limits = self.before_each(preprocessor, texts, sides)
-        return self.lengths_after(prompts, preprocessor, texts, limits)
-
-    def windows_of(
-        self, preprocessor: Preprocessor, texts: Any, *, sides: Any = None
-    ) -> Any:
-        """Return the windows of each text and their tokens, int32 [B, 2]."""
-        prompts, _ = self.before_each(preprocessor, texts, sides)
-        return self.windows_after(prompts, preprocessor, texts)
+        if not self.separates(texts):
+            return super().lengths(preprocessor, texts, sides=sides)
+        both = super().lengths(preprocessor, one_after_the_other(texts))
+        read, lost = (tf.reduce_max(tf.reshape(each, [-1, 2]), axis=1) for each in both)
+        return read, lost
 
     def window_recipe(self, max_length: int) -> dict[str, Any]:
         found, prompt = super().window_recipe(max_length), self.prompt()

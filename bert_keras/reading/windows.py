@@ -156,21 +156,18 @@ class LongTexts:
             draws=None if draws is None else (draws, self.train_windows),
         )
 
-    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+    def before_each(self, preprocessor: Preprocessor, texts: Any, sides: Any) -> Any:
+        """Return prefixes and limits of texts with sides, see `long_batch`."""
+        return None, None
+
+    def lengths(
+        self, preprocessor: Preprocessor, texts: Any, *, sides: Any = None
+    ) -> tuple[Any, Any]:
         """Return how many tokens of each text are read, and how many are truncated.
 
-        int32 [B] each, special tokens included.
+        int32 [B] each, special tokens and prompts included; `sides` as in `TextVector`.
         """
-        return self.lengths_after(None, preprocessor, texts)
-
-    def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
-        """Return the windows of each text and their tokens, int32 [B, 2]."""
-        return self.windows_after(None, preprocessor, texts)
-
-    def lengths_after(
-        self, prefixes: Any, preprocessor: Preprocessor, texts: Any, limits: Any = None
-    ) -> tuple[Any, Any]:
-        """Return `lengths` of texts with prefixes and limits, see `long_batch`."""
+        prefixes, limits = self.before_each(preprocessor, texts, sides)
         if not self.reads_windows:
             return preprocessor.lengths(prompted(prefixes, texts), limits)
         first, size, plan = self._plan(preprocessor, texts, prefixes)
@@ -180,10 +177,11 @@ class LongTexts:
             read, lost = read + plan.kept, lost + first - plan.kept
         return read + _special(first, prefixes), lost
 
-    def windows_after(
-        self, prefixes: Any, preprocessor: Preprocessor, texts: Any
+    def windows_of(
+        self, preprocessor: Preprocessor, texts: Any, *, sides: Any = None
     ) -> Any:
-        """Return `windows_of` texts with prefixes, see `long_batch`."""
+        """Return the windows of each text and their tokens, int32 [B, 2]."""
+        prefixes, _ = self.before_each(preprocessor, texts, sides)
         first, size, plan = self._plan(preprocessor, texts, prefixes)
         tokens = plan.computed(size, _special(first, prefixes))
         return tf.stack([plan.count, tokens], axis=1)

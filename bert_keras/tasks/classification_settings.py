@@ -6,23 +6,18 @@ import dataclasses
 
 from bert_keras.settings import option
 from bert_keras.tasks.classifier_settings import (
-    LAYERS,
-    NORMALIZE,
-    PAIR_ENCODER,
-    PAIRS,
-    POOLING,
     ROW_OF_CLASS,
     ClassesSettings,
     ConfidenceSettings,
     EntailmentSettings,
+    PooledSettings,
 )
 from bert_keras.tasks.declaration import TaskHelp
-from bert_keras.tasks.long_text_settings import LongTextSettings
 
 
 @dataclasses.dataclass(frozen=True)
 class ClassificationSettings(
-    ClassesSettings, ConfidenceSettings, EntailmentSettings, LongTextSettings
+    ClassesSettings, ConfidenceSettings, EntailmentSettings, PooledSettings
 ):
     """The settings of `Classification`."""
 
@@ -32,7 +27,6 @@ class ClassificationSettings(
         "frequent ones",
         words=("none", "balanced"),
     )
-    pairs: bool | None = PAIRS.field()
     positive_class: str = option(
         "",
         "the class whose F1 is reported. A model of pairs ranks documents by its "
@@ -42,10 +36,6 @@ class ClassificationSettings(
         free=True,
         read_by=("scores",),
     )
-    pooling: str = POOLING.field()
-    normalize: bool = NORMALIZE.field()
-    layers: str = LAYERS.field()
-    pair_encoder: str = PAIR_ENCODER.field()
 
 
 HELP = TaskHelp(

@@ -122,17 +122,12 @@ class PooledTask(LongTextTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.normalize and self.pooling == POOLER:
-            raise ConfigError(
-                "`normalize` has an effect only with a `pooling` of the tokens; "
-                f"received true and {self.pooling}"
-            )
-        if self.layers != LAST_LAYER and self.pooling == POOLER:
-            raise ConfigError(
-                "`layers` has an effect only with a `pooling` of the tokens; "
-                f"received {self.layers} and {self.pooling}"
-            )
-
+        for name, given in (("normalize", self.normalize), ("layers", self.layers)):
+            if self.pooling == POOLER and given not in (False, LAST_LAYER):
+                raise ConfigError(
+                    f"`{name}` has an effect only with a `pooling` of the tokens; "
+                    f"received {str(given).lower()} and {self.pooling}"
+                )
         if self.pair_encoder == BI:
             self._check_separate_texts()
 

@@ -1,4 +1,4 @@
-"""Settings that several tasks share: classes, entailment, calibration, abstention.
+"""Settings that several tasks share: classes, entailment, a pooled head, calibration …
 
 Imports nothing heavy.
 """
@@ -20,6 +20,7 @@ from bert_keras.settings import (
     option,
 )
 from bert_keras.tasks.declaration import Row, RowForm
+from bert_keras.tasks.long_text_settings import LongTextSettings
 
 CLASSES = Option(
     REQUIRED,
@@ -28,7 +29,6 @@ CLASSES = Option(
     unset="from the data",
     free=True,
 )
-PAIRS = Option(False, "whether a row is a pair of texts", unset="from the data")
 POOLING = Option(
     POOLER,
     "the vector that the head reads: pooler, the output of BERT's pooler, as in "
@@ -40,37 +40,6 @@ POOLING = Option(
     "(linear and contrastive: mean if it has none). A model that is trained further "
     "keeps its own",
     later=True,
-)
-NORMALIZE = Option(
-    False,
-    "whether the vector is normalized to length 1 before the head",
-    unset="false. The methods linear and contrastive follow the encoder's folder. A "
-    "model that is trained further keeps its own",
-    later=True,
-)
-LAYERS = Option(
-    LAST_LAYER,
-    "the layers that the head reads: last, or all, the concatenated vectors of the "
-    "embeddings and of each layer",
-    words=(LAST_LAYER, ALL_LAYERS),
-    unset="last. With the method linear and up to 2,048 rows, what cross-validation "
-    "finds better. A model that is trained further keeps its own",
-    later=True,
-    needs=Condition(
-        "pooling", "a `pooling` of the tokens", lambda task: task.pooling != POOLER
-    ),
-)
-PAIR_ENCODER = Option(
-    CROSS,
-    "how a pair is read: cross, both texts in one row, as a cross-encoder does; bi, "
-    "each text by itself, as a bi-encoder does, and the head reads the absolute "
-    "difference, the product and the cosine similarity of their vectors",
-    words=(CROSS, BI),
-    unset="cross. The method linear takes bi, and so does auto for numbers and few "
-    "pairs if the encoder was trained for vectors of texts. A model that is trained "
-    "further keeps its own",
-    later=True,
-    needs=("pairs", True),
 )
 # Logits divided by these temperatures stay finite and distinct in float32.
 COLDEST, HOTTEST = 1e-3, 1000
@@ -91,6 +60,47 @@ class ClassesSettings:
     """The settings of a task with one output for each of its named classes."""
 
     classes: tuple[str, ...] = CLASSES.field()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PooledSettings(LongTextSettings):
+    """The settings of a task with a head on the vector of a text, or of a pair."""
+
+    pairs: bool | None = option(
+        False, "whether a row is a pair of texts", unset="from the data"
+    )
+    pooling: str = POOLING.field()
+    normalize: bool = option(
+        False,
+        "whether the vector is normalized to length 1 before the head",
+        unset="false. The methods linear and contrastive follow the encoder's folder. "
+        "A model that is trained further keeps its own",
+        later=True,
+    )
+    layers: str = option(
+        LAST_LAYER,
+        "the layers that the head reads: last, or all, the concatenated vectors of the "
+        "embeddings and of each layer",
+        words=(LAST_LAYER, ALL_LAYERS),
+        unset="last. With the method linear and up to 2,048 rows, what "
+        "cross-validation finds better. A model that is trained further keeps its own",
+        later=True,
+        needs=Condition(
+            "pooling", "a `pooling` of the tokens", lambda task: task.pooling != POOLER
+        ),
+    )
+    pair_encoder: str = option(
+        CROSS,
+        "how a pair is read: cross, both texts in one row, as a cross-encoder does; "
+        "bi, each text by itself, as a bi-encoder does, and the head reads the "
+        "absolute difference, the product and the cosine similarity of their vectors",
+        words=(CROSS, BI),
+        unset="cross. The method linear takes bi, and so does auto for numbers and "
+        "few pairs if the encoder was trained for vectors of texts. A model that is "
+        "trained further keeps its own",
+        later=True,
+        needs=("pairs", True),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,23 +6,18 @@ import dataclasses
 
 from bert_keras.settings import option
 from bert_keras.tasks.classifier_settings import (
-    LAYERS,
-    NORMALIZE,
-    PAIR_ENCODER,
-    PAIRS,
-    POOLING,
     CalibrationSettings,
     ClassesSettings,
     EntailmentSettings,
+    PooledSettings,
     row_of_class,
 )
 from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
-from bert_keras.tasks.long_text_settings import LongTextSettings
 
 
 @dataclasses.dataclass(frozen=True)
 class MultiLabelSettings(
-    ClassesSettings, CalibrationSettings, EntailmentSettings, LongTextSettings
+    ClassesSettings, CalibrationSettings, EntailmentSettings, PooledSettings
 ):
     """The settings of `MultiLabel`."""
 
@@ -45,11 +40,6 @@ class MultiLabelSettings(
         "keeps 0.5",
         words=("f1", "none"),
     )
-    pairs: bool | None = PAIRS.field()
-    pooling: str = POOLING.field()
-    normalize: bool = NORMALIZE.field()
-    layers: str = LAYERS.field()
-    pair_encoder: str = PAIR_ENCODER.field()
 
 
 def _row(row: Row) -> Row:

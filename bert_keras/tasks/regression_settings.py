@@ -5,21 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from bert_keras.settings import option
-from bert_keras.tasks.classifier_settings import (
-    LAYERS,
-    NORMALIZE,
-    PAIR_ENCODER,
-    PAIRS,
-    POOLING,
-)
+from bert_keras.tasks.classifier_settings import PooledSettings
 from bert_keras.tasks.declaration import RowForm, TaskHelp
-from bert_keras.tasks.long_text_settings import LongTextSettings
 
 _LARGEST = 3e38  # that float32 can represent and divide by
 
 
 @dataclasses.dataclass(frozen=True)
-class RegressionSettings(LongTextSettings):
+class RegressionSettings(PooledSettings):
     """The settings of `Regression`."""
 
     scaling: str = option(
@@ -43,7 +36,6 @@ class RegressionSettings(LongTextSettings):
         most=_LARGEST,
         unset="from the data",
     )
-    pairs: bool | None = PAIRS.field()
     activation: str = option(
         "linear",
         "sigmoid: the answer is the sigmoid of the output, for targets from 0 to 1, as "
@@ -51,10 +43,6 @@ class RegressionSettings(LongTextSettings):
         words=("linear", "sigmoid"),
         later=True,
     )
-    pooling: str = POOLING.field()
-    normalize: bool = NORMALIZE.field()
-    layers: str = LAYERS.field()
-    pair_encoder: str = PAIR_ENCODER.field()
 
 
 HELP = TaskHelp(

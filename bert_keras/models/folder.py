@@ -119,14 +119,15 @@ class Folder:
         checkpoint = read_checkpoint(path)
         raw, entry = checkpoint.raw_config, dict(checkpoint.own_entry)
         home = checkpoint.home or checkpoint.path
-        head = _head_modules(entry).get("head", 0)
+        task = _task_of(entry)
+        head = 0 if task is None else task.head_codec.modules(task).get("head", 0)
         sentence = _sentence_of(home, entry, head)
         if sentence.get("head"):
             try:
                 checkpoint = _with_head(checkpoint, home)
             except CheckpointError as error:
                 sentence = {"error": str(error)}
-        contradiction = _contradiction(entry, raw, sentence)
+        contradiction = _contradiction(task, entry, raw, sentence)
         if contradiction and checkpoint.origin == "huggingface":
             raw, entry = {name: raw[name] for name in raw if name != KEY}, {}
             sentence = _sentence_of(home, entry) if head else sentence
@@ -381,17 +382,15 @@ class Folder:
         return {**facts, **{f"note {i}": note for i, note in enumerate(notes, 1)}}
 
 
-def _head_modules(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `HeadCodec.modules` tells of the task of our entry."""
+def _task_of(entry: Mapping[str, Any]) -> Any:
+    """Return the task of our entry; `None` if it has none of ours, or a broken one."""
     name = str(entry.get("task"))
     if name not in TASKS or "settings" not in entry:
-        return {}
-    task_class = find_task(name)
+        return None
     try:
-        task = task_class.from_config(entry["settings"])
+        return find_task(name).from_config(entry["settings"])
     except (TypeError, ConfigError):  # told where it is read
-        return {}
-    return task_class.head_codec.modules(task)
+        return None
 
 
 def _sentence_of(home: Path, entry: Mapping[str, Any], head: int = 0) -> dict[str, Any]:
@@ -424,25 +423,26 @@ def _with_head(checkpoint: Checkpoint, home: Path) -> Checkpoint:
 
 
 def _contradiction(
-    entry: Mapping[str, Any], raw: Mapping[str, Any], sentence: Mapping[str, Any]
+    task: Any,
+    entry: Mapping[str, Any],
+    raw: Mapping[str, Any],
+    sentence: Mapping[str, Any],
 ) -> str:
     """Return what a folder says other than our entry; empty if they agree.
 
     Other tools keep the entry when they change a model and write it.
 
     Args:
-        entry: our entry in the config, in which a task may be broken.
+        task: of our entry in the config, if it can be read.
+        entry: our entry.
         raw: the whole config.
         sentence: what `read_sentence_files` returns, or its `error`.
     """
-    name = str(entry.get("task"))
-    if name not in TASKS or "settings" not in entry or is_encoder_decoder(raw):
+    if task is None or is_encoder_decoder(raw):
         return ""
-    task_class = find_task(name)
-    codec = task_class.head_codec
+    codec = task.head_codec
     facts: list[tuple[str, Any, Any]] = []
     try:
-        task: Any = task_class.from_config(entry["settings"])
         own, ours = codec.architecture_of(task), codec.entries(task)
         if own == ENCODER_ALONE or not codec.reads(raw):  # a task may read several
             named = raw.get("architectures")
@@ -454,8 +454,8 @@ def _contradiction(
     except (TypeError, ConfigError):
         return ""  # told where it is read
     modules = codec.modules(task)
-    if sentence and name != "embedding" and not modules:
-        return f"{MODULES} describes a model of vectors, not of the task {name}"
+    if sentence and task.name != "embedding" and not modules:
+        return f"{MODULES} describes a model of vectors, not of the task {task.name}"
     if sentence:
         vectors = find_task("embedding")
         try:

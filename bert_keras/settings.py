@@ -64,6 +64,11 @@ CROSS, BI = "cross", "bi"  # a pair in one row, or each of its texts by itself
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s order
 OWN_LENGTHS = ("query_length", "document_length")
+OF_VECTORS = (  # settings of vectors of texts that files of sentence-transformers hold
+    *("kind", "pooling", "normalize", "dense", "prompts", "default_prompt"),
+    *("include_prompt", "truncate_dim", *OWN_LENGTHS),
+    *("skip_words", "query_expansion", "attend_expansion"),
+)
 DTYPES = ("float32", "int8", "binary")  # of stored vectors
 SEARCH_ENGINES = ("exact", "faiss", "centroids")  # how the nearest ones are found
 # The kinds of vectors of texts, and their names among a model's answers.

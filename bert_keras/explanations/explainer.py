@@ -136,22 +136,16 @@ def explain(
     rivals = [against] * len(items)
     if target is None and against is None:
         rivals = [each.rival for each in wrong] or rivals
+    known: list[dict[str, Any]] = [{"label": x.label, "line": x.line} for x in wrong]
+    known = known or [{"label": label} for label in labels or [None] * len(items)]
     found: list[Explanation] = []
     with Progress("explanations", unit="texts", total=len(items)) as shown:
-        for parts, answer, rival in zip(items, answers, rivals, strict=True):
+        for parts, answer, rival, facts in zip(
+            items, answers, rivals, known, strict=True
+        ):
             item = item_of(model, parts, answer, target=target, against=rival)
-            found.append(explainer(item))
+            found.append(dataclasses.replace(explainer(item), **facts))
             shown.add()
-    if wrong:
-        found = [
-            dataclasses.replace(each, label=row.label, line=row.line)
-            for each, row in zip(found, wrong, strict=True)
-        ]
-    if labels is not None:
-        found = [
-            dataclasses.replace(each, label=label)
-            for each, label in zip(found, labels, strict=True)
-        ]
     return Explanations(found, method=method, baseline=baseline, model=name)
 
 

@@ -36,6 +36,8 @@ class _PairLoss(Configured, keras.losses.Loss):
     default_name = ""
     # Whether it also shapes the vectors, which no teacher's answers do.
     regularizes = False
+    # Whether vectors are compared by cosines, or else by products.
+    normalizes = True
 
     def __init__(
         self,
@@ -60,11 +62,13 @@ class _PairLoss(Configured, keras.losses.Loss):
 
     def softened(self, temperature: float) -> SoftLoss:
         """Return the loss of a teacher's vectors, see `distillation.softened`."""
-        return SoftSimilarityLoss(self.scale, temperature, self.dimensions)
+        given = self.scale, temperature, self.dimensions
+        return SoftSimilarityLoss(*given, normalize=self.normalizes)
 
     def softened_ranking(self, temperature: float) -> SoftLoss:
         """Return the loss of a teacher's scores of pairs, see `SoftRankingLoss`."""
-        return SoftRankingLoss(self.scale, temperature, self.dimensions)
+        given = self.scale, temperature, self.dimensions
+        return SoftRankingLoss(*given, normalize=self.normalizes)
 
     def compare(self, y_true: Any, vectors: Any) -> Any:
         """Return the loss of unit vectors, float32 [2B, D] or more rows."""
@@ -174,6 +178,7 @@ class SparseRankingLoss(RankingLoss):
 
     default_name = "sparse_ranking"
     regularizes = True
+    normalizes = False
 
     def __init__(
         self,
@@ -186,12 +191,6 @@ class SparseRankingLoss(RankingLoss):
         super().__init__(scale, **kwargs)
         self.query_flops = query_flops
         self.document_flops = document_flops
-
-    def softened(self, temperature: float) -> SoftLoss:
-        return SoftSimilarityLoss(self.scale, temperature, normalize=False)
-
-    def softened_ranking(self, temperature: float) -> SoftLoss:
-        return SoftRankingLoss(self.scale, temperature, normalize=False)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         vectors = ops.cast(y_pred, "float32")
@@ -232,6 +231,7 @@ class TokenRankingLoss(_InBatchRanking):
 
     default_name = "token_ranking"
     both_ways = False
+    normalizes = False
 
     def __init__(self, scale: float = 1.0, **kwargs: Any) -> None:
         super().__init__(scale, **kwargs)
@@ -241,9 +241,6 @@ class TokenRankingLoss(_InBatchRanking):
             "`teacher` must score pairs of texts, as a model of reranking does, for "
             "vectors of `kind` tokens; received one that does not"
         )
-
-    def softened_ranking(self, temperature: float) -> SoftLoss:
-        return SoftRankingLoss(self.scale, temperature, normalize=False)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return self.compare(y_true, ops.cast(y_pred, "float32"))

@@ -218,12 +218,6 @@ def check_required(inputs: dict[str, Any]) -> None:
         )
 
 
-def _present(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of a batch dict that an encoder reads, and that are given."""
-    check_required(inputs)
-    return {name: inputs[name] for name in INPUTS if inputs.get(name) is not None}
-
-
 def with_optional(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return those inputs of a model that a batch has, and the optional ones."""
     found = {name: inputs[name] for name in names if name in inputs}
@@ -452,7 +446,8 @@ class BertEncoder(FromConfig, keras.Model):
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(inputs, dict):
             return super().__call__(inputs, *args, **kwargs)
-        batch = _present(inputs)
+        check_required(inputs)
+        batch = {name: inputs[name] for name in INPUTS if inputs.get(name) is not None}
         if self.pooler is None or not keras.utils.is_keras_tensor(batch["token_ids"]):
             return super().__call__(batch, *args, **kwargs)
         # In a functional model the pooler is a layer beside the encoder, so that only

@@ -264,7 +264,7 @@ def drawn(task: Task, data: Any, *, each_epoch: bool = False) -> Any:
     if not isinstance(data, tf.data.Dataset):
         return data
     texts, targets, _ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
-    is_batch = isinstance(texts, dict) and not set(task.roles) <= set(texts)
+    is_batch = isinstance(texts, dict) and not has_texts(task, texts)
     draws_windows = task.reads_windows and each_epoch
     if is_batch or (targets is not None and not draws_windows):
         return data

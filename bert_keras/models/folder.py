@@ -59,7 +59,7 @@ from bert_keras.files.json_file import read_json
 from bert_keras.generation.settings import from_transformers
 from bert_keras.lazy_names import deferred
 from bert_keras.runs.notes import say_once
-from bert_keras.settings import OWN_LENGTHS, check_whole_number
+from bert_keras.settings import OF_VECTORS, OWN_LENGTHS, check_whole_number
 from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.hugging_face import ENCODER_ALONE, from_model_config
@@ -76,11 +76,6 @@ else:
 GENERATION = "generation_config.json"
 _CRF = re.compile(r"(^|\.)crf[._]")
 _RECURRENT = ("weight_ih_l", "weight_hh_l")
-_OF_VECTORS = (  # what `read_sentence_files` tells, but the length
-    *("kind", "pooling", "normalize", "dense", "prompts", "default_prompt"),
-    *("include_prompt", "truncate_dim", *OWN_LENGTHS),
-    *("skip_words", "query_expansion", "attend_expansion"),
-)
 _READ = ", read from "  # in a note that repeats what a file says
 
 
@@ -464,7 +459,7 @@ def _contradiction(
             return str(error)
         if modules:
             task = from_model_config(vectors, {KEY: {"sentence": modules}})
-        facts += [(n, getattr(task, n), getattr(stated, n)) for n in _OF_VECTORS]
+        facts += [(n, getattr(task, n), getattr(stated, n)) for n in OF_VECTORS]
         length = entry.get("preprocessing", {}).get("max_length")
         length = task.default_length or length
         facts += [("max_length", length, sentence.get("max_length"))]

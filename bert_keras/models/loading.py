@@ -33,7 +33,12 @@ from bert_keras.model.layers import undrawn
 from bert_keras.models.folder import Folder, check_lengths, check_max_length
 from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.new_tokens import with_tokens
-from bert_keras.models.pretrained_model import check_tied, max_length_of, on_encoder
+from bert_keras.models.pretrained_model import (
+    check_tied,
+    has_scope,
+    max_length_of,
+    on_encoder,
+)
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.notes import say
 from bert_keras.settings import LAYOUT
@@ -45,6 +50,7 @@ from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _OF_CLASSES = re.compile("classifier/(output/)?(kernel|bias)")
+_PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
 _SIZES = (
     "num_hidden_layers",
     "hidden_size",
@@ -99,7 +105,9 @@ def load_model(
         model = TaskModel(encoder, found, preprocessor)
     check_head([weight.path for weight in model.weights], checkpoint, found.name)
     check_tied(model, checkpoint)
-    passed = _passed_scopes(found) + (() if found.needs.pooler else ("bert/pooler/",))
+    passed = () if found.needs.pooler else ("bert/pooler/",)
+    if taken := found.needs.scopes:  # others of the pretraining heads are not used
+        passed += tuple(x for x in _PRETRAINING_HEADS if x not in taken)
     scopes = {weight.path.split("/")[0] for weight in model.weights}
     if all(scope.startswith(("bert", DENSE_SCOPE)) for scope in scopes):
         # A task without a head ignores the heads.
@@ -111,13 +119,6 @@ def load_model(
     encoder.source = str(checkpoint.path)
     opened.tell()
     return model
-
-
-def _passed_scopes(task: Task) -> tuple[str, ...]:
-    """Return the scopes of pretraining heads that a task's model does not use."""
-    heads = ("cls/predictions/", "cls/seq_relationship/")
-    taken = task.needs.scopes
-    return tuple(head for head in heads if taken and head not in taken)
 
 
 def _check_widths(task: Task, checkpoint: Checkpoint) -> None:
@@ -201,11 +202,7 @@ def new_model(
         is_kept = notes is None and _is_kept(config, encoder)
         if is_kept and _keep_head(model, folder, checkpoint):
             notes = []
-    loaded = {
-        scope
-        for scope in task.needs.scopes
-        if any(name.startswith(scope) for name in checkpoint.shapes)
-    }
+    loaded = {scope for scope in task.needs.scopes if has_scope(checkpoint, scope)}
     heads = {f"{name}/" for name in head_names(model, model.backbone)}
     lacks_pooler = task.needs.pooler and not has_pooler(checkpoint)
     is_loaded = heads <= loaded if notes is None else not notes

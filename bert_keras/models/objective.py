@@ -143,7 +143,7 @@ class Objective:
                 several.
         """
         task: Any = model.task
-        compiled = _is_compiled(model)
+        compiled = bool(getattr(model, "compiled", False))
         return cls(
             _compiled_loss(model) if compiled else task.loss(),
             compares=getattr(task, "compares", False),
@@ -300,10 +300,6 @@ class TaskObjective:
 def _part(name: str, weights: Any) -> Any:
     """Return the weights of an output: its own, or the same ones for all."""
     return weights.get(name) if isinstance(weights, dict) else weights
-
-
-def _is_compiled(model: keras.Model) -> bool:
-    return bool(getattr(model, "compiled", False))
 
 
 def _compiled_loss(model: keras.Model) -> Any:

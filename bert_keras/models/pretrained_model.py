@@ -22,7 +22,7 @@ from bert_keras.runs.notes import prefixed, say
 from bert_keras.settings import LAYOUT, PRECISIONS, check_choice
 from bert_keras.tasks import check_settings, class_of, named_or_given
 from bert_keras.tasks.base import Task, replaced
-from bert_keras.tasks.hugging_face import MASKED_LM, head_entries
+from bert_keras.tasks.hugging_face import MASKED_LM
 from bert_keras.tasks.needs import named_scope
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import Starting, start
@@ -57,7 +57,9 @@ def pretrained_model(
     folder = Folder.open(
         path, classes=settings.get("classes", getattr(given, "classes", None))
     )
-    held = _held(folder, task)
+    held = (
+        folder.task() if task is None else folder.held(class_of(named_or_given(task)))
+    )
     found = _settled(task, held, settings)
     is_held = held is not None and _same_head(held, found)
     folder.tell(facts=True)
@@ -91,20 +93,13 @@ def pretrained_model(
     return model
 
 
-def _held(folder: Folder, task: str | type[Task] | Task | None) -> Task | None:
-    """Return the task whose head a folder holds, if it is the requested one."""
-    if task is None:
-        return folder.task()
-    return folder.held(class_of(named_or_given(task)))
-
-
 def _same_head(held: Task, found: Task) -> bool:
     """Return whether a task has the outputs of a folder's; generic names may change."""
     names = getattr(held, "classes", ())
     generic = tuple(f"LABEL_{number}" for number in range(len(names)))
     if names and names == generic and len(getattr(found, "classes", ())) == len(names):
         held = replaced(held, classes=found.classes)  # type: ignore[attr-defined]
-    return head_entries(held) == head_entries(found)
+    return held.head_codec.entries(held) == found.head_codec.entries(found)
 
 
 def _settled(

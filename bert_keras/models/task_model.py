@@ -515,7 +515,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
             check_columns(self.task, x)
             x = one_or_all(tuple(x[role] for role in self.task.roles))
         # `train_on_batch` passes lists and arrays unchanged.
-        y = _as_tensor(y)
+        y = tf.convert_to_tensor(y) if isinstance(y, list | np.ndarray) else y
         preprocessor = preprocessor or self.preprocessor
         # Keras splits the rows of a batch among replicas; JAX compiles a model anew for
         # each number of rows.
@@ -624,12 +624,6 @@ def with_callbacks(given: Any, more: Sequence[keras.callbacks.Callback]) -> Any:
         return given
     one = isinstance(given, keras.callbacks.Callback)
     return [*([given] if one else given or ()), *more]
-
-
-def _as_tensor(targets: Any) -> Any:
-    """Return a list or array as a tensor, and others unchanged."""
-    is_array = isinstance(targets, list | np.ndarray)
-    return tf.convert_to_tensor(targets) if is_array else targets
 
 
 def is_one_vector(outputs: Any) -> bool:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_keras.runs.notes import say
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import TextTargets, truncation_remedy
+from bert_keras.text.preprocessor import one_or_all
 from bert_keras.text.truncation import Truncation
 
 _AT_ONCE = 1024  # rows in memory
@@ -116,6 +117,5 @@ class TruncatedRows(keras.callbacks.Callback):
         if not all(part.dtype == tf.string for part in tf.nest.flatten(texts)):
             return None
         if isinstance(texts, dict):
-            parts = tuple(texts[role] for role in self.roles)
-            texts = parts if len(parts) > 1 else parts[0]
+            texts = one_or_all(tuple(texts[role] for role in self.roles))
         return texts, targets if self.counts_targets else None

@@ -72,18 +72,12 @@ def dense_layers(
     """
     found: dict[bool, list[keras.layers.Layer]] = {True: [], False: []}
     for number, layer in enumerate(given):
-        settings = {
-            k: v for k, v in layer.items() if k not in ("use_residual", "on_tokens")
-        }
-        kind = (
-            pooling.ResidualDense if layer.get("use_residual") else keras.layers.Dense
-        )
-        on_tokens = bool(layer.get("on_tokens"))
-        first = (
-            keras.initializers.Orthogonal
-            if on_tokens
-            else keras.initializers.GlorotUniform
-        )
+        settings, kind = dict(layer), keras.layers.Dense
+        if settings.pop("use_residual", False):
+            kind = pooling.ResidualDense
+        on_tokens = bool(settings.pop("on_tokens", False))
+        initializers = keras.initializers
+        first = initializers.Orthogonal if on_tokens else initializers.GlorotUniform
         settings |= {"kernel_initializer": first(seed=seed), "dtype": "float32"}
         found[on_tokens].append(kind(**settings, name=f"{DENSE_SCOPE}{number}"))
     return found[True], found[False]

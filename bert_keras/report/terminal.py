@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_keras.report.tables import union, worst_first
-from bert_keras.report.values import words
+from bert_keras.report.values import is_number, words
 
 _OF_SLICES = ("slice", "rows", "low", "high")  # besides the score
 _MOST_ROWS = 40  # of a table; the others are only in the JSON and in the report
@@ -38,7 +38,7 @@ def score_table(scores: dict[str, Any]) -> str:
     lines = [
         f"  {words(key):<28}{_number(value):>10}"
         for key, value in scores.items()
-        if _is_number(value)
+        if is_number(value)
     ]
     lines += [
         f"  {words(key):<28}  {value}"
@@ -84,14 +84,10 @@ def _number(value: float | None, name: str = "") -> str:
     return f"{value:.{digits}f}" if isinstance(value, float) else f"{value:,}"
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_row(value: Any) -> bool:
     """Return whether a score maps names to numbers."""
     return (
-        isinstance(value, dict) and bool(value) and all(map(_is_number, value.values()))
+        isinstance(value, dict) and bool(value) and all(map(is_number, value.values()))
     )
 
 

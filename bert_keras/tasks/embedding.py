@@ -50,6 +50,7 @@ from bert_keras.scoring.embeddings import (
 )
 from bert_keras.scoring.similarity import COSINE, DOT, MAXSIM, Similarity
 from bert_keras.settings import (
+    OF_VECTORS,
     OWN_LENGTHS,
     POOLINGS,
     VECTOR_OUTPUTS,
@@ -168,21 +169,10 @@ class EmbeddingCodec(HeadCodec):
             sentence_files.write_sentence_files(
                 folder,
                 hidden_size=hidden_size,
-                pooling=task.pooling,
-                normalize=task.normalize,
                 max_length=task.default_length or preprocessor.max_length,
-                dense=task.dense,
-                prompts=task.prompts,
-                default_prompt=task.default_prompt,
-                include_prompt=task.include_prompt,
-                truncate_dim=task.truncate_dim,
-                kind=task.kind,
-                skip_words=task.skip_words,
-                query_expansion=task.query_expansion,
-                attend_expansion=task.attend_expansion,
                 vocabulary=preprocessor.tokenizer.vocabulary,
                 marks=[x.content for x in preprocessor.tokenizer.added_tokens],
-                **{name: getattr(task, name) for name in OWN_LENGTHS},
+                **{name: getattr(task, name) for name in OF_VECTORS},
             )
 
 

@@ -98,11 +98,6 @@ def from_model_config(task_class: Any, config: Mapping[str, Any]) -> Any:
     return task_class(**settings)
 
 
-def head_entries(task: Any) -> dict[str, Any]:
-    """Return the entries of a task that Hugging Face reads from `config.json`."""
-    return task.head_codec.entries(task)
-
-
 @dataclasses.dataclass(frozen=True)
 class PooledCodec(HeadCodec):
     """A `BertForSequenceClassification`: one linear layer on the pooled output."""

@@ -81,8 +81,6 @@ class Needs:
 
     def keras_inputs(self) -> dict[str, Any]:
         """Return the Keras inputs; one output per text needs `cls_positions`."""
-        return (
-            self.inputs()
-            if self.inputs
-            else encoder.batch_inputs(cls_positions=self.pooler)
-        )
+        if self.inputs is not None:
+            return self.inputs()
+        return encoder.batch_inputs(cls_positions=self.pooler)

@@ -135,13 +135,18 @@ def grouped_rankings(
         grades, scores: of each pair, float [N].
     """
     grade, score = np.asarray(grades, np.float64), np.asarray(scores, np.float64)
+    return [
+        grade[each][np.lexsort((grade[each], -score[each]))]
+        for each in map(np.array, rows_by_query(queries))
+    ]
+
+
+def rows_by_query(queries: Sequence[Hashable]) -> list[list[int]]:
+    """Return the rows of each query, in the order of the first ones."""
     rows: dict[Hashable, list[int]] = {}
     for row, query in enumerate(queries):
         rows.setdefault(query, []).append(row)
-    return [
-        grade[each][np.lexsort((grade[each], -score[each]))]
-        for each in map(np.array, rows.values())
-    ]
+    return list(rows.values())
 
 
 def run_rankings(

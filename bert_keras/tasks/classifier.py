@@ -592,7 +592,9 @@ def numbers_below(labels: Any, count: Any, rule: str) -> Any:
     of the user's own, passes unchanged.
     """
     is_one_each = _is_float(labels) and labels.shape.rank == 1
-    if not is_one_each and not _is_whole(labels):
+    dtype = getattr(labels, "dtype", None)
+    is_whole = isinstance(dtype, tf.DType) and dtype.is_integer
+    if not is_one_each and not is_whole:
         return labels
     known = (labels >= 0) & (labels < tf.cast(count, labels.dtype))
     if is_one_each:
@@ -703,8 +705,3 @@ def label_errors() -> Iterator[None]:
 def _is_float(labels: Any) -> bool:
     dtype = getattr(labels, "dtype", None)
     return isinstance(dtype, tf.DType) and dtype.is_floating
-
-
-def _is_whole(labels: Any) -> bool:
-    dtype = getattr(labels, "dtype", None)
-    return isinstance(dtype, tf.DType) and dtype.is_integer

@@ -31,6 +31,7 @@ from bert_keras.scoring.ranking import (
     compared_rankings,
     grouped_rankings,
     ranking_scores,
+    rows_by_query,
 )
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
@@ -182,7 +183,7 @@ class Reranking(RerankingSettings, NumberTask):
 
     def gathered(self, columns: Columns) -> list[list[int]] | None:
         """Return the rows of each query, unless each document is learned alone."""
-        return _rows_by_query(columns["text"]) if self.compares else None
+        return rows_by_query(columns["text"]) if self.compares else None
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Reranking:
@@ -383,7 +384,7 @@ class Reranking(RerankingSettings, NumberTask):
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return documents that are ranked first though another has a higher grade."""
         labels, found = self.grades(columns), answers["score"]
-        queries = _rows_by_query(columns["text"])
+        queries = rows_by_query(columns["text"])
         firsts = {max(each, key=lambda row: found[row]): each for each in queries}
         gaps = {
             first: max(float(found[first] - found[row]) for row in better)
@@ -469,18 +470,10 @@ def _ranked(
     }
 
 
-def _rows_by_query(queries: Sequence[str]) -> list[list[int]]:
-    """Return the rows of each query, in the order of the first ones."""
-    rows: dict[str, list[int]] = {}
-    for row, query in enumerate(queries):
-        rows.setdefault(query, []).append(row)
-    return list(rows.values())
-
-
 @functools.lru_cache(maxsize=1)  # dev is scored after each epoch
 def _scores_by_words(queries: tuple[str, ...], documents: tuple[str, ...]) -> Any:
     """Return the score of each document by BM25 among all of them, float32 [N]."""
     words, scores = BM25(documents), np.zeros(len(documents), np.float32)
-    for rows in _rows_by_query(queries):
+    for rows in rows_by_query(queries):
         scores[rows] = words.scores(queries[rows[0]])[rows]
     return scores

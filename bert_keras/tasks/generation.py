@@ -165,18 +165,16 @@ class Generation(GenerationSettings, LongTextTask):
                 sizes.pop("vocab_size", None)
         if isinstance(vocabulary, str | os.PathLike):
             vocabulary = WordPieceTokenizer.from_folder(vocabulary).get_config()
-        if vocabulary is not None and not (
-            isinstance(vocabulary, Mapping)
-            and isinstance(vocabulary.get("vocabulary"), Sequence)
-        ):
-            raise ConfigError(
-                "`target_vocab` must be a folder or the config of a tokenizer; "
-                f"{received(vocabulary)}"
-            )
-        if vocabulary is not None and "vocab_size" not in sizes:
-            sizes = {**sizes, "vocab_size": len(vocabulary["vocabulary"])}
         if vocabulary is not None:
-            count, rows = len(vocabulary["vocabulary"]), sizes["vocab_size"]
+            is_config = isinstance(vocabulary, Mapping)
+            tokens = vocabulary.get("vocabulary") if is_config else None
+            if not isinstance(tokens, Sequence):
+                raise ConfigError(
+                    "`target_vocab` must be a folder or the config of a tokenizer; "
+                    f"{received(vocabulary)}"
+                )
+            count, rows = len(tokens), sizes.get("vocab_size", len(tokens))
+            sizes = {**sizes, "vocab_size": rows}
             if count > rows:
                 raise ConfigError(
                     "`target_vocab` must have at most `vocab_size` tokens, "

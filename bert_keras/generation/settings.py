@@ -9,12 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from bert_keras.settings import (
-    Option,
-    check_options,
-    option,
-    with_options_documented,
-)
+from bert_keras.settings import Option, check_options, option, with_options_documented
 
 MOST_BEAMS = 64
 NO_REPEAT_NGRAM = Option(

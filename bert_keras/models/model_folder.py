@@ -18,10 +18,7 @@ import numpy as np
 
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.checkpoints.checkpoint import FORMAT
-from bert_keras.checkpoints.sentence_files import (
-    write_dense,
-    write_head,
-)
+from bert_keras.checkpoints.sentence_files import write_dense, write_head
 from bert_keras.config import DENSE_SCOPE, KEY
 from bert_keras.errors import ConfigError, received
 from bert_keras.exports.model_card import write_readme

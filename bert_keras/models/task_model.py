@@ -18,12 +18,7 @@ from bert_keras.checkpoints.model_types import check_architecture
 from bert_keras.distribution.replicas import replica_count
 from bert_keras.errors import ConfigError
 from bert_keras.lazy_names import register_with_keras
-from bert_keras.model.encoder import (
-    BertEncoder,
-    frozen_paths,
-    seed_behind,
-    with_frozen,
-)
+from bert_keras.model.encoder import BertEncoder, frozen_paths, seed_behind, with_frozen
 from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.fit_data import (

@@ -18,12 +18,7 @@ from bert_keras.config import DENSE_SCOPE
 from bert_keras.errors import ConfigError
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.dense import dense_layers, principal_kernel
-from bert_keras.reading.text_vector import (
-    COUNTED_TOKENS,
-    DOCUMENT,
-    QUERY,
-    TextVector,
-)
+from bert_keras.reading.text_vector import COUNTED_TOKENS, DOCUMENT, QUERY, TextVector
 from bert_keras.reading.windows import Batch, prompted
 from bert_keras.text.packing import pad_rows
 from bert_keras.text.ragged import put, sizes_of, with_sizes

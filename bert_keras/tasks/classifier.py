@@ -22,11 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bert_keras.config import WINDOW_STARTS
-from bert_keras.data.class_names import (
-    comparable,
-    label_names,
-    listed,
-)
+from bert_keras.data.class_names import comparable, label_names, listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata

@@ -21,13 +21,7 @@ from bert_keras.config import DENSE_SCOPE
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, quantiles
 from bert_keras.data.row_source import RowSource
-from bert_keras.errors import (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    counted,
-    shown,
-)
+from bert_keras.errors import CheckpointError, ConfigError, DataError, counted, shown
 from bert_keras.lazy_names import deferred, serializable
 from bert_keras.reading.dense import checked_dense
 from bert_keras.reading.late_interaction import MEANING, LateInteraction
@@ -70,12 +64,7 @@ from bert_keras.tasks.negatives import (
     read_with_negatives,
     without_positives,
 )
-from bert_keras.tasks.protocols import (
-    TAUGHT,
-    TextSpec,
-    check_dense,
-    role_texts,
-)
+from bert_keras.tasks.protocols import TAUGHT, TextSpec, check_dense, role_texts
 
 if TYPE_CHECKING:
     import keras

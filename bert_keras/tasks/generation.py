@@ -47,13 +47,7 @@ from bert_keras.scoring.rouge import Rouge
 from bert_keras.scoring.translation import translation_scores
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.answer_rows import plain_values
-from bert_keras.tasks.base import (
-    Answers,
-    Batch,
-    Column,
-    read_table,
-    refuse_weights,
-)
+from bert_keras.tasks.base import Answers, Batch, Column, read_table, refuse_weights
 from bert_keras.tasks.generation_settings import (
     ENCODER,
     SHARED,

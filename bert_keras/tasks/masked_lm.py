@@ -35,20 +35,11 @@ from bert_keras.tasks.base import Answers, Batch, Run, Task, refuse_weights
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.masked_lm_settings import MaskedLMSettings
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import (
-    texts_of,
-)
+from bert_keras.tasks.protocols import texts_of
 from bert_keras.text.masking import Masking, mask_id_of, ordinary
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
-from bert_keras.text.ragged import (
-    keep,
-    laid_like,
-    put,
-    segment_ids,
-    sizes_of,
-    slices,
-)
+from bert_keras.text.ragged import keep, laid_like, put, segment_ids, sizes_of, slices
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 if TYPE_CHECKING:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.settings import (
-    MASK_RATE,
-    MASK_SHARE,
-    MASK_UNIT,
-    RANDOM_SHARE,
-    option,
-)
+from bert_keras.settings import MASK_RATE, MASK_SHARE, MASK_UNIT, RANDOM_SHARE, option
 from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 
 _MASKING = ("training", "scores")

@@ -26,11 +26,7 @@ from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import SingleLabel
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.next_sentence_settings import (
-    NEXT,
-    NOT_NEXT,
-    NextSentenceSettings,
-)
+from bert_keras.tasks.next_sentence_settings import NEXT, NOT_NEXT, NextSentenceSettings
 
 if TYPE_CHECKING:
     import keras

@@ -60,11 +60,7 @@ from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import Confidence, checked, class_numbers
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import (
-    TextSpec,
-    role_texts,
-    string_parts,
-)
+from bert_keras.tasks.protocols import TextSpec, role_texts, string_parts
 from bert_keras.tasks.redaction import Redaction
 from bert_keras.tasks.tagging import words
 from bert_keras.tasks.tagging.explanation import explained_entities

@@ -153,9 +153,7 @@ def _predicted(model: Source, texts: list[str], batch_size: int) -> list[str]:
     return [str(answer["label"]) for answer in answers if "label" in answer]
 
 
-def principal_components(
-    vectors: np.ndarray,
-) -> tuple[np.ndarray, tuple[float, float]]:
+def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
     """Return vectors along the two axes of most variance, and each axis's share of it.
 
     The largest entry of an axis is positive, so that maps can be compared.
@@ -179,10 +177,8 @@ def principal_components(
 
 def _projector(projection: str, seed: int) -> Any:
     """Return another package's function from vectors to points."""
-    package, name = {
-        "tsne": ("sklearn.manifold", "TSNE"),
-        "umap": ("umap", "UMAP"),
-    }[projection]
+    places = {"tsne": ("sklearn.manifold", "TSNE"), "umap": ("umap", "UMAP")}
+    package, name = places[projection]
     with needs(f"`projection` {projection}", extra="maps"):
         kind = getattr(importlib.import_module(package), name)
 

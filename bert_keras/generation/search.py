@@ -371,8 +371,7 @@ class _Step:
         shares = tf.where(before < settings.sample_top_p, shares, 0.0)
         edges = tf.cumsum(shares, axis=1)
         key = tf.strings.join(
-            [draws, tf.as_string(step), tf.constant(str(settings.seed))],
-            separator=" ",
+            [draws, tf.as_string(step), tf.constant(str(settings.seed))], separator=" "
         )
         draw = tf.cast(tf.strings.to_hash_bucket_fast(key, _DRAWS), tf.float32) / _DRAWS
         place = tf.reduce_sum(

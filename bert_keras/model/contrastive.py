@@ -386,9 +386,7 @@ class SoftSimilarityLoss(_SoftLossOfVectors):
         loss = SoftTargetLoss(temperature=self.temperature, reduction=None)
         wanted = self._others(ops.reshape(y_true, (texts, -1)))
         each = _over_widths(
-            y_pred,
-            self.dimensions,
-            lambda vectors: loss(wanted, self._others(vectors)),
+            y_pred, self.dimensions, lambda vectors: loss(wanted, self._others(vectors))
         )
         return ops.mean(ops.reshape(each, (rows, -1)), axis=1)
 

@@ -376,10 +376,7 @@ def _block(
         shared.build()
     with keras.name_scope(name):
         cross = CrossAttention.of(
-            config,
-            seed=moved(seed, 8),
-            dtype=dtype,
-            name="crossattention",
+            config, seed=moved(seed, 8), dtype=dtype, name="crossattention"
         )
         cross.build()
     return DecoderBlock(shared, cross, dtype=dtype, name=f"decoder_{name}")

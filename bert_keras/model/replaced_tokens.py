@@ -42,11 +42,7 @@ class ReplacedTokens(Configured, keras.layers.Layer):
         self._seeds = keras.random.SeedGenerator(seed)
 
     def call(
-        self,
-        token_ids: Any,
-        logits: Any,
-        positions: Any,
-        training: bool | None = None,
+        self, token_ids: Any, logits: Any, positions: Any, training: bool | None = None
     ) -> Any:
         logits = ops.stop_gradient(ops.cast(logits, "float32"))
         uniform = keras.random.uniform(

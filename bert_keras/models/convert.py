@@ -189,12 +189,7 @@ def extend(
     opened = Folder.open(encoder)
     opened = widened(opened, with_words(opened.tokenizer, words))
     return _write_opened(
-        opened,
-        target,
-        to="huggingface",
-        card=card,
-        source=encoder,
-        words=words,
+        opened, target, to="huggingface", card=card, source=encoder, words=words
     )
 
 

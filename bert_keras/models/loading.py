@@ -332,9 +332,7 @@ def _take_head(model: TaskModel, held: Task, checkpoint: Checkpoint) -> None:
 
 
 def inherited_settings(
-    task: str | type[Task] | Task,
-    encoder: Folder,
-    given: Mapping[str, Any],
+    task: str | type[Task] | Task, encoder: Folder, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the settings that a task by name takes from the folder of its encoder.
 

@@ -103,9 +103,7 @@ def _same_head(held: Task, found: Task) -> bool:
 
 
 def _settled(
-    task: str | type[Task] | Task | None,
-    held: Task | None,
-    settings: Mapping[str, Any],
+    task: str | type[Task] | Task | None, held: Task | None, settings: Mapping[str, Any]
 ) -> Task:
     """Return the task with the given settings, and the folder's for the others."""
     if isinstance(task, Task):

@@ -62,14 +62,8 @@ def zero_shot_model(
     if held.vector_output:
         check_dense(held, "`classes`")
         vectors = _name_vectors(model, names, templates or [PLACE])
-        settings: dict[str, Any] = {
-            "pooling": held.pooling,
-            "normalize": True,
-        }
-        head = {
-            KERNEL: held.scale * vectors.T,
-            BIAS: np.zeros(len(names), "float32"),
-        }
+        settings: dict[str, Any] = {"pooling": held.pooling, "normalize": True}
+        head = {KERNEL: held.scale * vectors.T, BIAS: np.zeros(len(names), "float32")}
         task = kind(names, **settings)
         return with_head(model, task, model.preprocessor, head)
     if len(templates) > 1:

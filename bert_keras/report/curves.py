@@ -151,9 +151,7 @@ def smoothed(points: Sequence[Point]) -> list[Point]:
 
 
 def compared_curves(
-    histories: Mapping[str, Sequence[Mapping[str, Any]]],
-    *,
-    keys: Collection[str] = (),
+    histories: Mapping[str, Sequence[Mapping[str, Any]]], *, keys: Collection[str] = ()
 ) -> list[markupsafe.Markup]:
     """Return a chart for each number, with a line for each run; losses come first.
 

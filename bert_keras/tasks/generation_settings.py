@@ -38,8 +38,7 @@ class GenerationSettings(WindowSettings, Decoding):
         unset="from decoder and target_vocab",
     )
     tied: bool = option(
-        True,
-        "whether the output layer shares the decoder's token embeddings",
+        True, "whether the output layer shares the decoder's token embeddings"
     )
     label_smoothing: float = option(
         0.1,

@@ -15,12 +15,7 @@ class MaskedLMSettings:
     """The settings of `MaskedLM`."""
 
     top_k: int = option(
-        5,
-        "answers for each mask",
-        least=1,
-        most=1000,
-        free=True,
-        read_by=("answers",),
+        5, "answers for each mask", least=1, most=1000, free=True, read_by=("answers",)
     )
     mask_rate: float = MASK_RATE.field(free=True, read_by=_MASKING)
     mask_share: float = MASK_SHARE.field(free=True, read_by=_MASKING)

@@ -74,10 +74,7 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
     head_codec = EntailedCodec(problem_type=MULTI_LABEL)
     pair_activation = "sigmoid"
     against_contradiction = True
-    columns = {
-        **PooledTask.columns,
-        "label": Column("label", empty=True, lists=True),
-    }
+    columns = {**PooledTask.columns, "label": Column("label", empty=True, lists=True)}
 
     def __post_init__(self) -> None:
         super().__post_init__()

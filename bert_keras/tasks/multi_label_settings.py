@@ -22,8 +22,7 @@ class MultiLabelSettings(
     """The settings of `MultiLabel`."""
 
     separator: str = option(
-        ",",
-        "what separates the names in a cell; spaces around names are dropped",
+        ",", "what separates the names in a cell; spaces around names are dropped"
     )
     thresholds: tuple[float, ...] = option(
         (),

@@ -21,11 +21,7 @@ class SummarizationSettings:
     """The settings of `Summarization`."""
 
     max_sentences: int = option(
-        3,
-        "the maximum number of sentences in a summary",
-        least=1,
-        most=1000,
-        free=True,
+        3, "the maximum number of sentences in a summary", least=1, most=1000, free=True
     )
     trigram_blocking: bool = option(
         False,

@@ -90,10 +90,7 @@ class AnswerFinder:
         return self._answers(self._spans(outputs, batch, questions.windows), questions)
 
     def by_parts(
-        self,
-        questions: QuestionWindows,
-        preprocessor: Preprocessor,
-        run: Run,
+        self, questions: QuestionWindows, preprocessor: Preprocessor, run: Run
     ) -> dict[str, tf.Tensor]:
         """Return the answers of windows, which `run` computes some at a time.
 

@@ -50,9 +50,7 @@ def _words_of_windows(item: Item, questions: Any, length: int) -> np.ndarray:
     firsts, counts, places = _windows(questions)
     rows = [
         item.words_in_row(
-            length,
-            (1, question[: place - 2]),
-            (place, context[first : first + count]),
+            length, (1, question[: place - 2]), (place, context[first : first + count])
         )
         for first, count, place in zip(firsts, counts, places, strict=True)
     ]

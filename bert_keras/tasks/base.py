@@ -258,6 +258,13 @@ class Task(PlainSettings, abc.ABC):
         """The columns of a table of texts: alternatives, the preferred one first."""
         return [self.roles]
 
+    def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
+        """Return the texts of each role, see `texts_of`; by default its column."""
+        what = "a text" if len(self.roles) == 1 else "pairs of texts"
+        for role in self.roles:
+            columns.require(role, reason=f"the model reads {what}")
+        return tuple(columns[role] for role in self.roles)
+
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
         """Return the task with settings from the training rows, such as classes."""

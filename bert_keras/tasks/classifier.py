@@ -68,7 +68,6 @@ from bert_keras.tasks.protocols import (
     Decisions,
     Responding,
     TextSpec,
-    role_texts,
     string_parts,
     texts_of,
 )
@@ -191,7 +190,7 @@ class PooledTask(LongTextTask):
                 "does not read: leave the column out",
                 path=columns.path,
             )
-        return role_texts(self, columns)
+        return super().texts(columns, use=use)
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
         are_pairs = any(isinstance(item, tuple | list) for item in items)

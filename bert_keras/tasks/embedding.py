@@ -64,7 +64,7 @@ from bert_keras.tasks.negatives import (
     read_with_negatives,
     without_positives,
 )
-from bert_keras.tasks.protocols import TAUGHT, TextSpec, check_dense, role_texts
+from bert_keras.tasks.protocols import TAUGHT, TextSpec, check_dense
 
 if TYPE_CHECKING:
     import keras
@@ -350,7 +350,7 @@ class Embedding(EmbeddingSettings, LongTextTask):
         each is a query or a document.
         """
         if use == "answer":
-            return role_texts(self, columns)
+            return super().texts(columns, use=use)
         if self.objective == VECTORS and use == "train":
             return (columns["text"],)
         if "text_pair" not in columns and (

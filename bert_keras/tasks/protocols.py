@@ -42,15 +42,6 @@ Decisions = dict[str, tuple[np.ndarray, np.ndarray]]
 # Rows.
 
 
-@runtime_checkable
-class OwnTexts(Protocol):
-    """Reads other texts of the rows than its roles, or others to train or to score."""
-
-    def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
-        """Return the texts of each role, see `texts_of`."""
-        ...
-
-
 def texts_of(
     task: Task, columns: Columns, *, use: str = "answer"
 ) -> tuple[list[Any], ...]:
@@ -59,17 +50,7 @@ def texts_of(
     `use` is `answer`, `train` (for `Task.examples`) or `score` (for scored answers,
     perhaps followed by N sides, see `Task`); most tasks use the same texts.
     """
-    if isinstance(task, OwnTexts):
-        return task.texts(columns, use=use)
-    return role_texts(task, columns)
-
-
-def role_texts(task: Task, columns: Columns) -> tuple[list[Any], ...]:
-    """Return the column of each role."""
-    what = "a text" if len(task.roles) == 1 else "pairs of texts"
-    for role in task.roles:
-        columns.require(role, reason=f"the model reads {what}")
-    return tuple(columns[role] for role in task.roles)
+    return task.texts(columns, use=use)
 
 
 def string_parts(items: Sequence[Any], count: int) -> tuple[list[Any], ...]:

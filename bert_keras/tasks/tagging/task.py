@@ -60,7 +60,7 @@ from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import Confidence, checked, class_numbers
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import TextSpec, role_texts, string_parts
+from bert_keras.tasks.protocols import TextSpec, string_parts
 from bert_keras.tasks.redaction import Redaction
 from bert_keras.tasks.tagging import words
 from bert_keras.tasks.tagging.explanation import explained_entities
@@ -193,7 +193,7 @@ class TaggingTask(TaggingSettings, Confidence, Task):
         """Return lists of words, or plain texts where there are no tags."""
         if "label" in columns:
             return (split_cells(columns, "text"),)
-        return role_texts(self, columns)
+        return super().texts(columns, use=use)
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
         """Return texts, or lists of words, which must not be mixed."""

@@ -130,9 +130,8 @@ def _gradients(
 
     The gates are recomputed, for all tokens at once.
     """
-    h, c = (
-        keep * _shifted(state, not backward) for state in (h, c)
-    )  # of the last token
+    # Of the last token.
+    h, c = (keep * _shifted(state, not backward) for state in (h, c))
     units = kernel.shape[0]
     i, f, g, o = _gates(z + _product(h, kernel))
     tanh = ops.tanh(f * c + i * g)

@@ -321,9 +321,8 @@ def _convert_pooling(opened: Folder, folder: Path, *, to: str) -> list[str]:
     if not settings:
         return []
     model_type = opened.checkpoint.config.model_type
-    if to == "keras-hub" and embeds(
-        settings, model_type
-    ):  # written as the preset's task
+    # It is written as the preset's task.
+    if to == "keras-hub" and embeds(settings, model_type):
         return _further_steps(settings)
     if to != "huggingface":
         how = f"{settings['pooling']}{', normalized' if settings['normalize'] else ''}"

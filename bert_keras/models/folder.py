@@ -239,15 +239,13 @@ class Folder:
         ours = self.checkpoint.own_entry
         if "settings" in ours:
             stored, given = str(ours.get("task")), name_of(task_class)
-            is_same = stored == given or not {stored, given} & set(
-                TASKS
-            )  # or has moved
+            has_moved = not {stored, given} & set(TASKS)
+            is_same = stored == given or has_moved
             if not is_same and "head" in self.sentence:
                 # The steps before the head give vectors of texts.
-                is_vectors = task_class.head_codec.reads(self.config)
-                return (
-                    from_model_config(task_class, self.config) if is_vectors else None
-                )
+                if task_class.head_codec.reads(self.config):
+                    return from_model_config(task_class, self.config)
+                return None
         else:
             with as_checkpoint_error(f"{self.path}: config.json", ConfigError):
                 try:

@@ -360,9 +360,8 @@ class _Words(tf.Module):
 
     def scores(self, queries: Any) -> Any:
         """Return the score of each text for queries, string [B]: float32 [B, N]."""
-        plain = tf.strings.regex_replace(
-            queries, r"\x00", " "
-        )  # ends a text in `lower`
+        # In `lower` it would end a text.
+        plain = tf.strings.regex_replace(queries, r"\x00", " ")
         lower = tf.strings.lower(plain, encoding="utf-8")
         words = tf.strings.split(tf.strings.regex_replace(lower, _OTHERS, " "))
         numbers = self.numbers.lookup(words.values)

@@ -253,11 +253,9 @@ class TextVector(LongTexts):
         if not self.reads_windows:
             return vectors
         x = self.combined(vectors, inputs)
-        return (
-            pooling.UnitVectors(name="unit_windows")(x)
-            if self.normalize_combined
-            else x
-        )
+        if not self.normalize_combined:
+            return x
+        return pooling.UnitVectors(name="unit_windows")(x)
 
     def row_vectors(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the Keras tensor of the vectors of texts, or of their windows."""

@@ -187,20 +187,14 @@ class MultipleChoice(Confidence, Task):
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the number of the right choice, int32 [N]; bad ones by line."""
         wrong, targets = [], []
-        for row, (label, choices) in enumerate(
-            zip(label_names(columns["label"]), columns["choices"], strict=True)
-        ):
-            numbers = [str(number) for number in range(len(choices))]
-            if len(choices) < 2:
+        pairs = zip(label_names(columns["label"]), columns["choices"], strict=True)
+        for row, (label, choices) in enumerate(pairs):
+            last = len(choices) - 1
+            rule = f"`label` must be from 0 to {last}, the number of the right choice"
+            if last < 1:
                 wrong.append((row, "`choices` must be two or more; received 1"))
-            elif label not in numbers:
-                wrong.append(
-                    (
-                        row,
-                        f"`label` must be from 0 to {len(choices) - 1}, the number of "
-                        f"the right choice; {received(label)}",
-                    )
-                )
+            elif label not in map(str, range(last + 1)):
+                wrong.append((row, f"{rule}; {received(label)}"))
             else:
                 targets.append(int(label))
         columns.refuse(wrong)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
 AnyTask = TypeVar("AnyTask", bound="Task")
+Features = TypeVar("Features", bound=Callable[..., Any])
 __all__ = ["Answers", "Batch", "Column", "Run", "Task"]
 
 
@@ -125,6 +126,12 @@ def read_table(columns: Mapping[str, str], source: RowSource) -> Columns:
         lists=roles_with(columns, "lists"),
         singles=roles_with(columns, "single"),
     )
+
+
+def by_reader(features: Features) -> Features:
+    """Mark a method `features` that returns the batch which `row_reader` describes."""
+    vars(features)["by_reader"] = True
+    return features
 
 
 class Task(PlainSettings, abc.ABC):
@@ -361,7 +368,10 @@ class Task(PlainSettings, abc.ABC):
     @property
     def reads_by_reader(self) -> bool:
         """Whether the batch of texts is the one that `row_reader` describes."""
-        return type(self).features is Task.features and not isinstance(self, Responding)
+        features: Any = type(self).features
+        if features is Task.features:
+            return not isinstance(self, Responding)
+        return getattr(features, "by_reader", False)
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of texts, in graph.

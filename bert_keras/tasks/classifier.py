@@ -47,7 +47,7 @@ from bert_keras.scoring.calibration import (
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.settings import ALL_LAYERS, BI, CROSS, LAST_LAYER, POOLER
-from bert_keras.tasks.base import Answers, Batch, Column, check_parts
+from bert_keras.tasks.base import Answers, Batch, Column, by_reader, check_parts
 from bert_keras.tasks.classifier_settings import (
     COLDEST,
     HOTTEST,
@@ -212,6 +212,7 @@ class PooledTask(LongTextTask):
             **self.long_settings,
         )
 
+    @by_reader
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         check_parts(self, texts)
         return self.reader.batch(preprocessor, texts)
@@ -231,10 +232,6 @@ class PooledTask(LongTextTask):
         else:
             batch = self.reader.batch(preprocessor, texts, draws=draws)
         return batch, self.encode_targets(targets), weights
-
-    @property
-    def reads_by_reader(self) -> bool:
-        return type(self).features is PooledTask.features
 
     @property
     def answers_ids(self) -> bool:

@@ -51,7 +51,7 @@ from bert_keras.settings import (
     check_choice,
     with_options_documented,
 )
-from bert_keras.tasks.base import Answers, Batch, Column, Run, Task
+from bert_keras.tasks.base import Answers, Batch, Column, Run, Task, by_reader
 from bert_keras.tasks.classifier import label_numbers, numbers
 from bert_keras.tasks.embedding_settings import VECTORS, EmbeddingSettings
 from bert_keras.tasks.hugging_face import HeadCodec
@@ -412,8 +412,7 @@ class Embedding(EmbeddingSettings, LongTextTask):
         than other texts.
         """
         found = dict(super().signatures())
-        is_plain = self._is_of_strings and len(self.roles) == 1
-        if is_plain and self.reader.names_sides:
+        if self.reads_by_reader and self.reader.names_sides:
             found |= dict.fromkeys(("query", "document"), found["serving_default"])
         return found
 
@@ -441,6 +440,7 @@ class Embedding(EmbeddingSettings, LongTextTask):
     def scores_sides(self) -> bool:  # type: ignore[override]
         return self.objective == "ranking" and self.reader.reads_sides
 
+    @by_reader
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch of texts, each with the default prompt before it."""
         return self.reader.batch(preprocessor, texts)
@@ -473,12 +473,8 @@ class Embedding(EmbeddingSettings, LongTextTask):
         return texts, tf.tile(sides, tf.shape(texts) // len(rows))
 
     @property
-    def _is_of_strings(self) -> bool:
-        return type(self).features is Embedding.features
-
-    @property
     def reads_by_reader(self) -> bool:
-        return self._is_of_strings and len(self.roles) == 1
+        return super().reads_by_reader and len(self.roles) == 1
 
     @property
     def may_read_windows(self) -> bool:  # type: ignore[override]
@@ -486,7 +482,7 @@ class Embedding(EmbeddingSettings, LongTextTask):
 
     @property
     def answers_ids(self) -> bool:
-        is_of_ids = self._is_of_strings and not self.reads_windows
+        is_of_ids = super().reads_by_reader and not self.reads_windows
         return is_of_ids and self.kind != "tokens"
 
     @property

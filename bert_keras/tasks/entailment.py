@@ -26,7 +26,7 @@ from bert_keras.errors import ConfigError, received
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.choices import GIVEN_LIMIT, LIMITS, PLACE, Choices
 from bert_keras.reading.windows import LongTexts
-from bert_keras.tasks.base import Batch
+from bert_keras.tasks.base import Batch, by_reader
 from bert_keras.tasks.classifier import NamedClasses
 from bert_keras.tasks.hugging_face import SINGLE_LABEL, ClassesCodec
 from bert_keras.tasks.needs import Needs
@@ -141,6 +141,7 @@ class EntailedClasses(NamedClasses):
         form = "(text, [class, class …]), the classes different and none empty"
         return list_parts(items, form, least=self.least_classes, are_different=True)
 
+    @by_reader
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of texts; of pairs with each class with `entailment`.
 
@@ -197,10 +198,6 @@ class EntailedClasses(NamedClasses):
     @property
     def answers_ids(self) -> bool:
         return super().answers_ids and not self.entailment
-
-    @property
-    def reads_by_reader(self) -> bool:
-        return type(self).features is EntailedClasses.features
 
     @property
     def may_read_windows(self) -> bool:  # type: ignore[override]

@@ -32,7 +32,7 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import accuracy
 from bert_keras.settings import with_options_documented
-from bert_keras.tasks.base import Answers, Batch, Column, Task
+from bert_keras.tasks.base import Answers, Batch, Column, Task, by_reader
 from bert_keras.tasks.classifier import (
     Confidence,
     numbers,
@@ -213,8 +213,7 @@ class MultipleChoice(Confidence, Task):
     def row_reader(self) -> Choices:
         return Choices(entry="choices")
 
-    reads_by_reader = True
-
+    @by_reader
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of `choice_inputs`, and `choices` for the answers."""
         contexts, choices = (tf.convert_to_tensor(part, tf.string) for part in texts)

@@ -34,7 +34,7 @@ from bert_keras.scoring.ranking import (
     rows_by_query,
 )
 from bert_keras.settings import with_options_documented
-from bert_keras.tasks.base import Answers, Batch
+from bert_keras.tasks.base import Answers, Batch, by_reader
 from bert_keras.tasks.classifier import checked, label_numbers
 from bert_keras.tasks.hugging_face import REGRESSION
 from bert_keras.tasks.protocols import TextSpec, is_text_with_list, list_parts
@@ -278,10 +278,7 @@ class Reranking(RerankingSettings, NumberTask):
         refuse_empty_queries(queries)
         return queries, documents
 
-    @property
-    def reads_by_reader(self) -> bool:
-        return type(self).features is Reranking.features
-
+    @by_reader
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch of pairs, or of queries with several documents each.
 

@@ -214,3 +214,13 @@ def test_tasks_that_need_more_than_ids_to_answer() -> None:
     others = {"masked-lm", "multiple-choice", "question-answering", "summarization"}
     written = {"abstractive-summarization", "translation"}
     assert found == tags | others | written
+
+
+@pytest.mark.parametrize(
+    "name", ["classification", "token-classification", "multiple-choice", "reranking"]
+)
+def test_a_task_with_features_of_its_own_is_not_read_by_its_reader(name: str) -> None:
+    task = first_case(name).task
+    own = type("Own", (type(task),), {"features": lambda *_: {}})
+    assert task.reads_by_reader
+    assert not own(**task.get_config()).reads_by_reader

@@ -29,7 +29,15 @@ from bert_keras.reading.token_windows import TOKEN_PLACES, TokenWindows
 from bert_keras.scoring.answers import ScoredAnswers, question_score
 from bert_keras.scoring.calibration import FACTORS, best_factor
 from bert_keras.settings import with_options_documented
-from bert_keras.tasks.base import Answers, Batch, Column, Run, Task, refuse_weights
+from bert_keras.tasks.base import (
+    Answers,
+    Batch,
+    Column,
+    Run,
+    Task,
+    by_reader,
+    refuse_weights,
+)
 from bert_keras.tasks.classifier import Confidence, checked
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
@@ -184,8 +192,7 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
             stride=self.stride, max_first_tokens=self.max_question_tokens
         )
 
-    reads_by_reader = True
-
+    @by_reader
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         questions = self._windows(preprocessor, texts)
         batch = preprocessor.lay(questions.windows.ids, questions.windows.segments)

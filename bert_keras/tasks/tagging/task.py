@@ -56,7 +56,7 @@ from bert_keras.scoring.entities import (
 )
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.answer_rows import plain_values
-from bert_keras.tasks.base import Answers, Batch, Run, Task
+from bert_keras.tasks.base import Answers, Batch, Run, Task, by_reader
 from bert_keras.tasks.classifier import Confidence, checked, class_numbers
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
@@ -267,8 +267,7 @@ class TaggingTask(TaggingSettings, Confidence, Task):
     def reader(self) -> TokenWindows:
         return words.WINDOWS
 
-    reads_by_reader = True
-
+    @by_reader
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of texts, string [B], or of words, string [B, W].
 

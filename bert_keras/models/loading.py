@@ -105,7 +105,7 @@ def load_model(
         model = TaskModel(encoder, found, preprocessor)
     check_head([weight.path for weight in model.weights], checkpoint, found.name)
     check_tied(model, checkpoint)
-    passed = () if found.needs.pooler else ("bert/pooler/",)
+    passed: tuple[str, ...] = () if found.needs.pooler else ("bert/pooler/",)
     if taken := found.needs.scopes:  # others of the pretraining heads are not used
         passed += tuple(x for x in _PRETRAINING_HEADS if x not in taken)
     scopes = {weight.path.split("/")[0] for weight in model.weights}

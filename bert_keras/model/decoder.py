@@ -159,14 +159,6 @@ def target_inputs() -> dict[str, Any]:
     return named_inputs(f"{TARGET}{name}" for name in names)
 
 
-def _memory_inputs(size: int, dtype: str) -> dict[str, Any]:
-    """Return Keras inputs of an encoder's output, and of what its rows hold."""
-    return {
-        "memory": keras.Input((None, size), dtype=dtype, name="memory"),
-        **named_inputs(("padding_mask", "sequence_ids")),
-    }
-
-
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertDecoder(FromConfig, keras.Model):
     """The BERT decoder as a functional model.
@@ -216,8 +208,11 @@ class BertDecoder(FromConfig, keras.Model):
             and shared.config.replace(is_decoder=config.is_decoder) != config
         ):
             raise ConfigError("`shared` must be an encoder of the decoder's `config`")
-        inputs = {**target_inputs(), **_memory_inputs(memory_size, dtype.compute_dtype)}
-        memory = inputs["memory"]
+        memory = keras.Input(
+            (None, memory_size), dtype=dtype.compute_dtype, name="memory"
+        )
+        of_memory = named_inputs(("padding_mask", "sequence_ids"))
+        inputs = {**target_inputs(), **of_memory, "memory": memory}
         projection = None
         if memory_size != config.hidden_size:
             projection = keras.layers.Dense(

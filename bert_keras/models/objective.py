@@ -190,17 +190,17 @@ class TaskObjective:
         self.metrics = metrics
         objective = objective or Objective.of(model)
         self.compares, self._correct = objective.compares, objective.correct
-        found = objective.loss
-        self._has_names = isinstance(found, dict)
+        losses = objective.loss
+        self._has_names = isinstance(losses, dict)
         self.losses: dict[str, LossSum] = {}
-        for name, loss in (found if self._has_names else {"loss": found}).items():
+        for name, loss in (losses if self._has_names else {"loss": losses}).items():
             output = self._of(name, model.output)
             # Losses remove the last axis of an output; the others are the targets'.
             is_one = keras.utils.is_keras_tensor(output)
             rank = len(output.shape) - 1 if is_one else 1
-            self.losses[name] = LossSum(
-                _plain_loss(loss), rank=rank, compares=self.compares
-            )
+            found = keras.losses.get(loss)
+            found = found if isinstance(found, keras.losses.Loss) else _Mean(found)
+            self.losses[name] = LossSum(found, rank=rank, compares=self.compares)
         factors = keras.tree.flatten(objective.weights or [])
         self.loss_weights: dict[str, float] = {}
         if factors:
@@ -319,12 +319,6 @@ def _compiled_loss(model: keras.Model) -> Any:
             f"{received(loss)}"
         )
     return loss
-
-
-def _plain_loss(loss: Any) -> keras.losses.Loss:
-    """Return a loss of `compile` or of a task as an object."""
-    loss = keras.losses.get(loss)
-    return loss if isinstance(loss, keras.losses.Loss) else _Mean(loss)
 
 
 class _Mean(keras.losses.Loss):

@@ -98,17 +98,13 @@ class LateInteraction(TextVector):
         if self.query_expansion and not self.attend_expansion:
             length = tf.shape(counted)[1]
             batch["padding_mask"] = tf.sequence_mask(sizes, length, dtype=tf.int32)
-        skipped = self._skipped_ids(preprocessor)
+        number = {word: n for n, word in enumerate(tokenizer.vocabulary)}
+        skipped = [number[word] for word in self.skip_words if word in number]
         if skipped:
             found = batch["token_ids"][:, :, tf.newaxis] == tf.constant(skipped)
             is_left_out = tf.reduce_any(found, axis=2) & ~is_query[:, tf.newaxis]
             counted = tf.where(is_left_out, 0, counted)
         return {**batch, COUNTED_TOKENS: counted}
-
-    def _skipped_ids(self, preprocessor: Preprocessor) -> list[int]:
-        """Return the ids of the words that are left out; others are not known."""
-        number = {word: n for n, word in enumerate(preprocessor.tokenizer.vocabulary)}
-        return [number[word] for word in self.skip_words if word in number]
 
     # The model.
 

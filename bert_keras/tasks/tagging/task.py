@@ -462,7 +462,11 @@ class TaggingTask(TaggingSettings, Confidence, Task):
             if right == given:
                 continue
             if self.has_plain_tags:  # the wrong words alone
-                right, given = _without_equal(right, given)
+                same = {*right} & {*given}
+                right, given = (
+                    [each for each in some if each not in same]
+                    for some in (right, given)
+                )
             tags = zip(*(tags_of(e, len(label)) for e in (right, given)), strict=True)
             wrong = [place for place, (a, b) in enumerate(tags) if a != b]
             found.append(
@@ -530,17 +534,6 @@ def _shown(sentence: list[str], entities: Sequence[Entity]) -> str:
     """Return the entities of a sentence as readable text."""
     return "; ".join(
         f"{' '.join(sentence[start:end])} ({kind})" for kind, start, end in entities
-    )
-
-
-def _without_equal(
-    right: list[Entity], given: list[Entity]
-) -> tuple[list[Entity], list[Entity]]:
-    """Return the entities that are in one of two lists alone."""
-    same = set(right) & set(given)
-    return (
-        [each for each in right if each not in same],
-        [each for each in given if each not in same],
     )
 
 

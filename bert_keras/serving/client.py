@@ -53,9 +53,10 @@ _PROMPTS = ("query", "document")  # signatures with a prompt before each text
 _SURE_OF = {"label", "probabilities", "answer"}
 _BUSY = (429, 502, 503)  # statuses after which a request is retried
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
-# A step of `predict`: a request (method, place, body), or seconds to wait.
-_Step = tuple[str, str, bytes | None] | float
-_Steps = Generator[_Step, Any, Any]
+# The steps of a call, which both clients make: a request (method, place, body), seconds
+# to wait, or a list of steps of which each can be made beside the others. A step is
+# sent its result.
+_Steps = Generator[Any, Any, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +207,7 @@ class _Client:
         self._signatures = texts
 
     def _batches(
-        self, texts: Any, name: str | None = None
+        self, texts: Any, name: str | None
     ) -> tuple[_Signature, list[list[Any]]]:
         """Return the signature that takes these texts, and its batches of rows.
 
@@ -262,8 +263,38 @@ class _Client:
                 f"{type(error).__name__}: {one_line(error)}"
             ) from None
 
-    def _check_prompt(self, prompt: str | None) -> None:
-        """Raise a ConfigError unless the model has this prompt."""
+    def _answers(self, texts: Any, name: str | None = None, **more: Any) -> _Steps:
+        """Return the answers of a signature; `None`: the one that takes such texts.
+
+        `more` are further entries of the request.
+        """
+        yield from self._read_signatures()
+        signature, batches = self._batches(texts, name)
+        parts = yield [self._rows(signature, batch, more) for batch in batches]
+        return [row for part in parts for row in part]
+
+    def _redacted(self, texts: Any, types: str | Sequence[str] | None) -> _Steps:
+        """Return redacted rows, which a server that ignores the request does not give.
+
+        Raises:
+            ServerError: the server gave others.
+        """
+        if not isinstance(types, str | None):
+            types = list(types)
+        rows = yield from self._answers(texts, redact=True if types is None else types)
+        if not all("text" in row and {"entities", "tags"} & row.keys() for row in rows):
+            raise ServerError(f"{self._place}: does not redact texts")
+        return rows
+
+    def _vectors(self, texts: Any, prompt: str | None) -> _Steps:
+        """Return the vectors of texts, float32 [N, D].
+
+        Raises:
+            ConfigError: the model has no such prompt.
+        """
+        import numpy as np
+
+        yield from self._read_signatures()
         known = [s.name for s in self._signatures if s.name in _PROMPTS]
         if prompt is not None and prompt not in known:
             allowed = f"one of {', '.join(known)}" if known else "left out"
@@ -272,11 +303,7 @@ class _Client:
                 f"`prompt` must be {allowed} for {self._place}{reason}; received "
                 f"{shown(prompt)}"
             )
-
-    def _vectors(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-        """Return the vectors of answers to texts, float32 [N, D]."""
-        import numpy as np
-
+        rows = yield from self._answers(texts, prompt)
         if not all("embedding" in row for row in rows):
             raise ServerError(f"{self._place}: does not answer with `embedding`")
         if not rows:
@@ -284,8 +311,10 @@ class _Client:
             return np.zeros((0, width), "float32")
         return np.array([row["embedding"] for row in rows], "float32")
 
-    def _pairs(self, query: Any, documents: Any) -> tuple[list[str], list[Any]]:
-        """Return documents, and the rows that ask for their scores."""
+    def _ranked(self, query: Any, documents: Any, top: int | None) -> _Steps:
+        """Return documents in the order of their scores, see `Predictor.rank`."""
+        _check_top(top)
+        yield from self._read_signatures()
         query, texts = query_and_documents(query, documents)
         signature = self._signatures[0]
         sure_of = _SURE_OF.intersection(signature.outputs)
@@ -301,12 +330,8 @@ class _Client:
                 f"{self._place}: must take a query and a document to rank; it takes "
                 f"{', '.join(names)}"
             )
-        return texts, [dict(zip(names, (query, text), strict=True)) for text in texts]
-
-    def _ranked(
-        self, texts: Sequence[str], rows: Sequence[Any], top: int | None
-    ) -> list[dict[str, Any]]:
-        """Return documents in the order of their scores, see `Predictor.rank`."""
+        pairs = [dict(zip(names, (query, text), strict=True)) for text in texts]
+        rows = (yield from self._answers(pairs)) if pairs else []
         if not all("score" in row for row in rows):
             raise ServerError(f"{self._place}: does not answer with `score`")
         first: dict[str, int] = {}  # equal texts differ by rounding
@@ -317,15 +342,13 @@ class _Client:
             for n, at in enumerate(order[:top], 1)
         ]
 
-    def _redacted(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return redacted rows, which a server that ignores the request does not give.
-
-        Raises:
-            ServerError: the server gave others.
-        """
-        if not all("text" in row and {"entities", "tags"} & row.keys() for row in rows):
-            raise ServerError(f"{self._place}: does not redact texts")
-        return rows
+    def _searched(self, queries: Any, top: int | None) -> _Steps:
+        """Return what is found in an index for each query."""
+        _check_top(top)
+        yield from self._read_signatures()
+        queries = as_strings(queries, name="queries")
+        rows = yield from self._answers(queries, self._searching(), top=top)
+        return [self._found(row, top) for row in rows]
 
     def _searching(self) -> str | None:
         """Return the signature that searches, unless it is the default one."""
@@ -455,7 +478,7 @@ class Client(_Client):
             ServerError: the server is unreachable, rejects a request, or its answer has
                 an unexpected form.
         """
-        return self._predict(texts, None)
+        return self._run(self._answers(texts))
 
     def redact(
         self, texts: Any, *, types: str | Sequence[str] | None = None
@@ -471,7 +494,7 @@ class Client(_Client):
         Raises:
             ServerError: as in `predict`; or the model or the server does not redact.
         """
-        return self._redacted(self._predict(texts, None, redact=_types(types)))
+        return self._run(self._redacted(texts, types))
 
     def embed(self, texts: Any, *, prompt: str | None = None) -> np.ndarray:
         """Return the vectors of texts by an embedding model, float32 [N, D].
@@ -484,9 +507,7 @@ class Client(_Client):
             ConfigError: the model has no such prompt.
             ServerError: as in `predict`; or the model gives no vectors.
         """
-        self._run(self._read_signatures())
-        self._check_prompt(prompt)
-        return self._vectors(self._predict(texts, prompt))
+        return self._run(self._vectors(texts, prompt))
 
     def rank(
         self, query: str, documents: Any, *, top: int | None = None
@@ -496,10 +517,7 @@ class Client(_Client):
         Raises:
             ServerError: as in `predict`; or the model does not score pairs.
         """
-        _check_top(top)
-        self._run(self._read_signatures())
-        texts, pairs = self._pairs(query, documents)
-        return self._ranked(texts, self.predict(pairs) if pairs else [], top)
+        return self._run(self._ranked(query, documents, top))
 
     def search(
         self, queries: Any, *, top: int | None = None
@@ -520,22 +538,7 @@ class Client(_Client):
         Raises:
             ServerError: as in `predict`; or the model has no index.
         """
-        _check_top(top)
-        self._run(self._read_signatures())
-        rows = self._predict(_queries(queries), self._searching(), top=top)
-        return [self._found(row, top) for row in rows]
-
-    def _predict(
-        self, texts: Any, name: str | None, **more: Any
-    ) -> list[dict[str, Any]]:
-        """Return the answers of a signature; `None`: the one that takes such texts.
-
-        `more` are further entries of the request.
-        """
-        self._run(self._read_signatures())
-        signature, batches = self._batches(texts, name)
-        parts = [self._run(self._rows(signature, batch, more)) for batch in batches]
-        return [row for part in parts for row in part]
+        return self._run(self._searched(queries, top))
 
     def _run(self, steps: _Steps) -> Any:
         """Make all steps; return what they return."""
@@ -545,15 +548,18 @@ class Client(_Client):
                 step = steps.send(result)
             except StopIteration as end:
                 return end.value
+            result = None
             if isinstance(step, float):
                 time.sleep(step)
-                result = None
-                continue
-            method, place, body = step
-            try:
-                result = self._http.request(method, self._place + place, content=body)
-            except _httpx().TransportError as error:
-                result = error
+            elif isinstance(step, list):
+                result = [self._run(each) for each in step]
+            else:
+                method, place, body = step
+                url = self._place + place
+                try:
+                    result = self._http.request(method, url, content=body)
+                except _httpx().TransportError as error:
+                    result = error
 
     def close(self) -> None:
         """Close the connections."""
@@ -592,57 +598,29 @@ class AsyncClient(_Client):
 
     async def predict(self, texts: Any) -> list[dict[str, Any]]:
         """Return one dict per text, see `Client.predict`."""
-        return await self._predict(texts, None)
+        return await self._run(self._answers(texts))
 
     async def redact(
         self, texts: Any, *, types: str | Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
         """Return texts whose entities are replaced, see `Client.redact`."""
-        return self._redacted(await self._predict(texts, None, redact=_types(types)))
+        return await self._run(self._redacted(texts, types))
 
     async def embed(self, texts: Any, *, prompt: str | None = None) -> np.ndarray:
         """Return the vectors of texts, see `Client.embed`."""
-        await self._run(self._read_signatures())
-        self._check_prompt(prompt)
-        return self._vectors(await self._predict(texts, prompt))
+        return await self._run(self._vectors(texts, prompt))
 
     async def rank(
         self, query: str, documents: Any, *, top: int | None = None
     ) -> list[dict[str, Any]]:
         """Return documents by their scores for a query, see `Client.rank`."""
-        _check_top(top)
-        await self._run(self._read_signatures())
-        texts, pairs = self._pairs(query, documents)
-        return self._ranked(texts, await self.predict(pairs) if pairs else [], top)
+        return await self._run(self._ranked(query, documents, top))
 
     async def search(
         self, queries: Any, *, top: int | None = None
     ) -> list[list[dict[str, Any]]]:
         """Return the texts found for each query, see `Client.search`."""
-        _check_top(top)
-        await self._run(self._read_signatures())
-        rows = await self._predict(_queries(queries), self._searching(), top=top)
-        return [self._found(row, top) for row in rows]
-
-    async def _predict(
-        self, texts: Any, name: str | None, **more: Any
-    ) -> list[dict[str, Any]]:
-        """Return the answers of a signature, see `Client._predict`."""
-        await self._run(self._read_signatures())
-        signature, batches = self._batches(texts, name)
-        free = asyncio.Semaphore(self.concurrency)
-
-        async def answer(batch: list[Any]) -> list[dict[str, Any]]:
-            async with free:
-                return await self._run(self._rows(signature, batch, more))
-
-        tasks = [asyncio.ensure_future(answer(batch)) for batch in batches]
-        try:
-            parts = await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:  # after an error the others are not needed
-                task.cancel()
-        return [row for part in parts for row in part]
+        return await self._run(self._searched(queries, top))
 
     async def _run(self, steps: _Steps) -> Any:
         """Make all steps, see `Client._run`."""
@@ -652,16 +630,33 @@ class AsyncClient(_Client):
                 step = steps.send(result)
             except StopIteration as end:
                 return end.value
+            result = None
             if isinstance(step, float):
                 await asyncio.sleep(step)
-                result = None
-                continue
-            method, place, body = step
-            url = self._place + place
-            try:
-                result = await self._http.request(method, url, content=body)
-            except _httpx().TransportError as error:
-                result = error
+            elif isinstance(step, list):
+                result = await self._together(step)
+            else:
+                method, place, body = step
+                url = self._place + place
+                try:
+                    result = await self._http.request(method, url, content=body)
+                except _httpx().TransportError as error:
+                    result = error
+
+    async def _together(self, steps: Sequence[_Steps]) -> list[Any]:
+        """Make several lists of steps at once; return what each returns."""
+        free = asyncio.Semaphore(self.concurrency)
+
+        async def run(each: _Steps) -> Any:
+            async with free:
+                return await self._run(each)
+
+        tasks = [asyncio.ensure_future(run(each)) for each in steps]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:  # after an error the others are not needed
+                task.cancel()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -674,20 +669,9 @@ class AsyncClient(_Client):
         await self.close()
 
 
-def _queries(queries: Any) -> list[str]:
-    return as_strings(queries, name="queries")
-
-
 def _check_top(top: int | None) -> None:
     if top is not None:
         check_whole_number("top", top, least=1)
-
-
-def _types(types: str | Sequence[str] | None) -> Any:
-    """Return the types to redact as an entry of a request: `True` for all."""
-    if types is None:
-        return True
-    return types if isinstance(types, str) else list(types)
 
 
 def _httpx() -> Any:

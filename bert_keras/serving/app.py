@@ -118,20 +118,19 @@ class App:
             self._service.count(record, code or 500)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        # One that arrives in pieces is refused by the connection, before its end.
-        if _head_size(scope) > HEAD_BYTES:
-            long = RequestError(
-                f"the head must have at most {HEAD_BYTES} bytes; received more",
-                status=431,
-            )
-            return await _error_response(long, scope["path"])(scope, receive, send)
-        if scope["path"] not in _FREE_OF_KEYS:
-            given = dict(scope["headers"]).get(b"authorization")
-            try:
+        try:
+            # One that arrives in pieces is refused by the connection, before its end.
+            if _head_size(scope) > HEAD_BYTES:
+                raise RequestError(
+                    f"the head must have at most {HEAD_BYTES} bytes; received more",
+                    status=431,
+                )
+            if scope["path"] not in _FREE_OF_KEYS:
+                given = dict(scope["headers"]).get(b"authorization")
                 self._service.check_key(given)
-            except RequestError as error:
-                refused = _error_response(error, scope["path"])
-                return await refused(scope, receive, send)
+        except RequestError as error:
+            refused = _error_response(error, scope["path"])
+            return await refused(scope, receive, send)
         await self._routes(scope, receive, send)
 
     async def _metrics(self, request: Request) -> Response:
@@ -180,9 +179,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 async def _not_routed(request: Request, error: HTTPException) -> Response:
     """Answer a wrong path or method."""
     line = f"{request.method} {request.url.path}"[:200]
-    message = f"{error.detail}: {line}"
-    body = error_body(request.url.path, message, error.status_code)
-    found = json_response(body, status=error.status_code)
-    for name, value in (error.headers or {}).items():
-        found.headers[name] = value
+    wrong = RequestError(f"{error.detail}: {line}", status=error.status_code)
+    found = _error_response(wrong, request.url.path)
+    found.headers.update(error.headers or {})
     return found

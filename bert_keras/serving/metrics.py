@@ -11,22 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from bert_keras.serving.batcher import Seen
 from bert_keras.serving.signatures import Row
 
-_SECONDS = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-)
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
@@ -47,34 +32,20 @@ class Metrics:
         self._registry = CollectorRegistry()
 
         def new(kind: Any, name: str, help: str, *labels: str, **more: Any) -> Any:
-            return kind(
-                f"bert_keras_{name}", help, labels, registry=self._registry, **more
-            )
+            name = f"bert_keras_{name}"
+            return kind(name, help, labels, registry=self._registry, **more)
 
         labels = ("protocol", "model")
-        self._requests = new(
-            Counter,
-            "requests",
-            "Requests by protocol, model and status code",
-            *labels,
-            "code",
-        )
-        self._errors = new(
-            Counter,
-            "request_errors",
-            "Requests that were not answered, by protocol and model",
-            *labels,
-        )
+        help = "Requests by protocol, model and status code"
+        self._requests = new(Counter, "requests", help, *labels, "code")
+        help = "Requests that were not answered, by protocol and model"
+        self._errors = new(Counter, "request_errors", help, *labels)
+        help = "Seconds from a request's arrival to its answer"
         self._latency = new(
-            Histogram,
-            "request_seconds",
-            "Seconds from a request's arrival to its answer",
-            *labels,
-            buckets=_SECONDS,
+            Histogram, "request_seconds", help, *labels, buckets=_SECONDS
         )
-        self._texts = new(
-            Histogram, "batch_texts", "Texts computed at once", "model", buckets=_TEXTS
-        )
+        help = "Texts computed at once"
+        self._texts = new(Histogram, "batch_texts", help, "model", buckets=_TEXTS)
         help = "Tokens computed at once, padding included"
         self._tokens = new(Histogram, "batch_tokens", help, "model", buckets=_TOKENS)
         help = "Padding tokens computed"

@@ -108,8 +108,8 @@ class OpenInference:
                 "name": name,
                 "versions": [number],
                 "platform": platform,
-                "inputs": [_declared(info) for info in signature.inputs],
-                "outputs": [_declared(info) for info in signature.outputs],
+                "inputs": [*map(declared, signature.inputs)],
+                "outputs": [*map(declared, signature.outputs)],
             }
         )
 
@@ -340,7 +340,8 @@ def _unfit(name: str, sizes: list[int]) -> RequestError:
     )
 
 
-def _declared(info: TensorInfo) -> dict[str, Any]:
+def declared(info: TensorInfo) -> dict[str, Any]:
+    """Return name, datatype and shape of an input or output of a signature."""
     datatype = DTYPES[info.dtype][1]
     return {"name": info.name, "datatype": datatype, "shape": info.sizes}
 

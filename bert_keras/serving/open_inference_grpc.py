@@ -17,12 +17,12 @@ from bert_keras.errors import shown
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.grpc_calls import Answering
 from bert_keras.serving.open_inference import (
+    declared,
     described,
     infer,
     truncated_parameter,
 )
 from bert_keras.serving.service import Answered, RequestRecord, Service
-from bert_keras.serving.signatures import DTYPES
 from bert_keras.serving.tensor_bytes import bytes_of
 from bert_keras.serving.version import DEFAULT
 from bert_keras.version import __version__
@@ -176,9 +176,7 @@ class _Methods:
             response.platform = leased.platform
         for side in ("inputs", "outputs"):
             for info in getattr(signature, side):
-                getattr(response, side).add(
-                    name=info.name, datatype=DTYPES[info.dtype][1], shape=info.sizes
-                )
+                getattr(response, side).add(**declared(info))
 
     async def ModelInfer(
         self, request: Any, response: Any, record: RequestRecord

@@ -14,6 +14,7 @@ from bert_keras.serving.service import Service
 from bert_keras.serving.signatures import TRUNCATED
 from bert_keras.version import __version__
 
+_JSON = "application/json"
 _KINDS = {"string": "string", "bool": "boolean", "int32": "integer", "int64": "integer"}
 _ERROR = {
     "type": "object",
@@ -63,7 +64,7 @@ def openapi(service: Service) -> dict[str, Any]:
     return document
 
 
-def _get(summary: str, *, kind: str = "application/json") -> dict[str, Any]:
+def _get(summary: str, *, kind: str = _JSON) -> dict[str, Any]:
     return {"get": {"summary": summary, "responses": _responses({}, kind)}}
 
 
@@ -74,26 +75,16 @@ def _call(path: str, summary: str) -> dict[str, Any]:
         for name, value in error_body(path, "", 400).items()
     }
     schema = {"type": "object", "properties": error, "required": [*error]}
-    content = {"application/json": {"schema": {"type": "object"}}}
-    return {
-        "post": {
-            "summary": summary,
-            "requestBody": {"required": True, "content": content},
-            "responses": _responses({}, error=schema),
-        }
-    }
+    return _post(summary, {"type": "object"}, _responses({}, error=schema))
 
 
 def _responses(
-    schema: dict[str, Any],
-    kind: str = "application/json",
-    *,
-    error: dict[str, Any] | None = None,
-) -> Any:
+    schema: dict[str, Any], kind: str = _JSON, *, error: dict[str, Any] | None = None
+) -> dict[str, Any]:
     error = {"schema": error or {"$ref": "#/components/schemas/Error"}}
     return {
         "200": {"description": "the answer", "content": {kind: {"schema": schema}}},
-        "default": {"description": "an error", "content": {"application/json": error}},
+        "default": {"description": "an error", "content": {_JSON: error}},
     }
 
 
@@ -131,7 +122,7 @@ def _predict(model: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
             TRUNCATED: _list({"type": "integer", "minimum": 0}),
         },
     }
-    return _post(model, body, answers)
+    return _post(_summary(model), body, _responses(answers))
 
 
 def _top(search: dict[str, Any]) -> dict[str, Any]:
@@ -160,19 +151,19 @@ def _infer(model: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
             "required": [word],
         }
 
-    return _post(model, message("inputs"), message("outputs"))
+    responses = _responses(message("outputs"))
+    return _post(_summary(model), message("inputs"), responses)
 
 
-def _post(model: dict[str, Any], body: Any, answer: Any) -> dict[str, Any]:
+def _summary(model: dict[str, Any]) -> str:
+    return f"Answers of {model['name']} ({model['task']})"
+
+
+def _post(summary: str, body: Any, responses: Any) -> dict[str, Any]:
+    content = {_JSON: {"schema": body}}
+    request = {"required": True, "content": content}
     return {
-        "post": {
-            "summary": f"Answers of {model['name']} ({model['task']})",
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": body}},
-            },
-            "responses": _responses(answer),
-        }
+        "post": {"summary": summary, "requestBody": request, "responses": responses}
     }
 
 

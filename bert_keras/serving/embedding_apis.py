@@ -138,11 +138,7 @@ class EmbeddingApis:
             raise RequestError(
                 f"`encoding_format` must be float or base64; received {shown(form)}"
             )
-        name = self._model(given, _EMBEDS, _VECTORS)
-        answered = await self._embed(
-            request, name, {"input": given["input"]}, prompt=given.get("prompt_name")
-        )
-        _check_truncated(given, answered)
+        answered = await self._embed(request, given, {"input": given["input"]})
         vectors = _shortened(answered.answers["embedding"], given.get("dimensions"))
         data = [
             {
@@ -152,6 +148,7 @@ class EmbeddingApis:
             }
             for place, vector in enumerate(vectors)
         ]
+        name = request.state.record.model
         usage = {"prompt_tokens": answered.tokens, "total_tokens": answered.tokens}
         return _response(
             {"object": "list", "data": data, "model": name, "usage": usage}, answered
@@ -161,11 +158,7 @@ class EmbeddingApis:
         """Answer `inputs` with vectors, by default of length 1, as TEI does."""
         may = ("model", "normalize", "truncate", "dimensions", "prompt_name")
         given = await self._read(request, "inputs", may=may)
-        name = self._model(given, _EMBEDS, _VECTORS)
-        answered = await self._embed(
-            request, name, {"inputs": given["inputs"]}, prompt=given.get("prompt_name")
-        )
-        _check_truncated(given, answered)
+        answered = await self._embed(request, given, {"inputs": given["inputs"]})
         vectors = _shortened(answered.answers["embedding"], given.get("dimensions"))
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         if given.get("normalize", True):
@@ -180,11 +173,8 @@ class EmbeddingApis:
         """Answer `inputs` with the weights above 0 of tokens, as TEI does."""
         may = ("model", "truncate", "prompt_name")
         given = await self._read(request, "inputs", may=may)
-        name = self._model(given, _EMBEDS, _WEIGHTS)
-        answered = await self._embed(
-            request, name, {"inputs": given["inputs"]}, prompt=given.get("prompt_name")
-        )
-        _check_truncated(given, answered)
+        texts = {"inputs": given["inputs"]}
+        answered = await self._embed(request, given, texts, output=_WEIGHTS)
         rows = [
             [
                 {"index": int(place), "value": float(weights[place])}
@@ -252,23 +242,15 @@ class EmbeddingApis:
             )
         parameters = _checked("`parameters`", parameters, ("truncate",), _OF_TEI)
         inputs = given["inputs"]
-        if not isinstance(inputs, dict) or set(inputs) != {
-            "source_sentence",
-            "sentences",
-        }:
+        names = {"source_sentence", "sentences"}
+        if not isinstance(inputs, dict) or set(inputs) != names:
             raise RequestError(
                 "`inputs` must have `source_sentence` and `sentences`; received "
                 f"{shown(inputs)}"
             )
-        fields = {
-            "source_sentence": _texts(
-                "source_sentence", inputs["source_sentence"], many=False
-            ),
-            "sentences": inputs["sentences"],
-        }
-        name = self._model(given, _EMBEDS, _VECTORS)
-        answered = await self._embed(request, name, fields)
-        _check_truncated(parameters, answered)
+        source = _texts("source_sentence", inputs["source_sentence"], many=False)
+        fields = {"source_sentence": source, "sentences": inputs["sentences"]}
+        answered = await self._embed(request, {**given, **parameters}, fields)
         vectors = answered.answers["embedding"].astype(np.float64)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return _response((vectors[1:] @ vectors[0]).tolist(), answered)
@@ -292,8 +274,7 @@ class EmbeddingApis:
             columns = zip(*texts, strict=True)
             return [self._service.decoder.texts("inputs", part) for part in columns]
 
-        answered = await self._answer(request, name, decode, width=width)
-        _check_truncated(given, answered)
+        answered = await self._answer(request, given, name, decode, width=width)
         with self._service.models.lease(name) as leased:
             classes = leased.classes
         rows = [
@@ -320,12 +301,8 @@ class EmbeddingApis:
         may = ("model", "query", "return_text", "truncate", "raw_scores", "top_n")
         given = _needed(body, "texts", may, _OF_TEI)
         texts = _texts("texts", given["texts"])
-        top = _top(given, texts)
-        order, scores, answered = await self._ranked(request, given, "texts", texts)
-        _check_truncated(given, answered)
-        found: list[dict[str, Any]] = [
-            {"index": place, "score": scores[place]} for place in order[:top]
-        ]
+        ranked, answered = await self._ranked(request, given, "texts", texts)
+        found: list[Any] = [{"index": at, "score": score} for at, score in ranked]
         if given.get("return_text") is True:
             found = [{**each, "text": texts[each["index"]]} for each in found]
         return _response(found, answered)
@@ -356,10 +333,9 @@ class EmbeddingApis:
                 for each in documents
             ]
         texts = _texts("documents", documents, also=", or objects with `text` alone")
-        top = _top(given, texts)
-        order, scores, answered = await self._ranked(request, given, "documents", texts)
+        ranked, answered = await self._ranked(request, given, "documents", texts)
         found: list[dict[str, Any]] = [
-            {"index": place, "relevance_score": scores[place]} for place in order[:top]
+            {"index": place, "relevance_score": score} for place, score in ranked
         ]
         if given.get("return_documents") is True:
             for each in found:
@@ -435,19 +411,21 @@ class EmbeddingApis:
     async def _embed(
         self,
         request: Request,
-        name: str,
+        given: Mapping[str, Any],
         fields: Mapping[str, Any],
         *,
-        prompt: Any = None,
+        output: str = _VECTORS,
     ) -> Answered:
         """Return the answers to the texts of fields, one after the other.
 
-        `prompt` names the one that is put before each text.
+        `prompt_name` of the request is the prompt that is put before each text.
+        `output` is an answer that the model must have.
         """
-        given = {field: _texts(field, value) for field, value in fields.items()}
+        name, prompt = self._model(given, _EMBEDS, output), given.get("prompt_name")
+        found = {field: _texts(field, value) for field, value in fields.items()}
 
         def decode() -> Parts:
-            texts = (self._service.decoder.texts(*each) for each in given.items())
+            texts = (self._service.decoder.texts(*each) for each in found.items())
             return [list(itertools.chain.from_iterable(texts))]
 
         if prompt is not None:
@@ -460,15 +438,22 @@ class EmbeddingApis:
                     f"`prompt_name` must be {allowed} for {name}{why}; received "
                     f"{shown(prompt)}"
                 )
-        return await self._answer(request, name, decode, width=1, signature=prompt)
+        return await self._answer(
+            request, given, name, decode, width=1, signature=prompt
+        )
 
     async def _ranked(
         self, request: Request, given: Mapping[str, Any], field: str, texts: list[str]
-    ) -> tuple[list[int], list[float], Answered]:
-        """Return the places of texts by their scores for `query`, and the scores.
+    ) -> tuple[list[tuple[int, float]], Answered]:
+        """Return the places and scores of the best texts for `query`, by default all.
 
         `field` is the field of the request that holds the texts.
         """
+        top = given.get("top_n", len(texts))
+        if type(top) is not int or top < 1:
+            raise RequestError(
+                f"`top_n` must be a whole number of at least 1; received {shown(top)}"
+            )
         query = _texts("query", given.get("query"), many=False)
         try:
             query_and_documents(query[0], texts, name=field)
@@ -482,19 +467,19 @@ class EmbeddingApis:
             queries = self._service.decoder.texts("query", query) * len(documents)
             return [queries, documents]
 
-        answered = await self._answer(request, name, decode, width=2)
+        answered = await self._answer(request, given, name, decode, width=2)
         equal = EqualTexts(texts)  # their scores differ by rounding
         with self._service.models.lease(name) as leased:
             scores = leased.pair_scores(answered.answers).astype(np.float64)
             is_linear = leased.is_linear
         scores = scores[equal.first[equal.places]]
-        order = np.argsort(-scores, kind="stable").tolist()
+        order = np.argsort(-scores, kind="stable")[:top]
         if is_linear and not given.get("raw_scores"):
             scores = np.exp(-np.logaddexp(0, -scores))
         elif not is_linear and given.get("raw_scores"):
             scores = np.clip(scores, np.finfo(np.float32).tiny, _MOST_PROBABLE)
             scores = np.log(scores) - np.log1p(-scores)
-        return order, scores.tolist(), answered
+        return [*zip(order.tolist(), scores[order].tolist(), strict=True)], answered
 
     def _check_reading(self, name: str, given: Mapping[str, Any]) -> None:
         """Raise if documents must be read in another way than by the model."""
@@ -520,6 +505,7 @@ class EmbeddingApis:
     async def _answer(
         self,
         request: Request,
+        given: Mapping[str, Any],
         name: str,
         decode: Callable[[], Parts],
         *,
@@ -529,6 +515,9 @@ class EmbeddingApis:
         """Return the answers to rows of `width` texts, a list for each input.
 
         By the signature that is named, or else the first one for such rows.
+
+        Raises:
+            RequestError: a text was truncated and the request forbids it.
         """
         with self._service.models.lease(name) as leased:
             signatures = _by_width(leased)
@@ -539,7 +528,7 @@ class EmbeddingApis:
                 f"`model` must take {counted(width, 'texts')} a row; {name} takes "
                 f"{taken}"
             )
-        return await self._service.predict(
+        answered = await self._service.predict(
             request.state.record,
             model=name,
             version=None,
@@ -547,6 +536,13 @@ class EmbeddingApis:
             decode=lambda signature: decode(),
             size=request.state.size,
         )
+        if given.get("truncate") is False and answered.truncated:
+            raise RequestError(
+                "`truncate` must be true for texts that are longer than the model "
+                f"reads; tokens that it does not read: {shown(answered.truncated)}",
+                status=413,
+            )
+        return answered
 
 
 def _by_width(leased: Version) -> dict[int, str]:
@@ -669,16 +665,6 @@ def _are_ids(value: Any) -> bool:
     return all(type(each) is int for each in ids)
 
 
-def _top(given: Mapping[str, Any], texts: Sequence[str]) -> int:
-    """Return the number of texts to return, by default all."""
-    top = given.get("top_n", len(texts))
-    if type(top) is not int or top < 1:
-        raise RequestError(
-            f"`top_n` must be a whole number of at least 1; received {shown(top)}"
-        )
-    return top
-
-
 def _rows(inputs: Any) -> list[list[str]]:
     """Return texts or pairs as lists: the inputs, or a list of the only one.
 
@@ -721,16 +707,6 @@ def _shortened(vectors: np.ndarray, dimensions: Any) -> np.ndarray:
 
 def _base64(vector: np.ndarray) -> str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
-
-
-def _check_truncated(given: Mapping[str, Any], answered: Answered) -> None:
-    """Raise if a text was truncated and the request forbids it."""
-    if given.get("truncate") is False and answered.truncated:
-        raise RequestError(
-            "`truncate` must be true for texts that are longer than the model reads; "
-            f"tokens that it does not read: {shown(answered.truncated)}",
-            status=413,
-        )
 
 
 def _response(value: Any, answered: Answered) -> Response:

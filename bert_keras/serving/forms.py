@@ -47,9 +47,6 @@ _SPEED = "served_texts_per_second"
 _TEXTS, _RUNS = 256, 20  # texts without `data`; of one text
 _WORDS = "the meeting is on monday at noon and lunch follows for all of us".split()
 _PATIENCE = 300.0  # seconds until a server answers
-_Reading = tuple[
-    Mapping[str, str], str
-]  # columns by role, and whether there is a header
 
 
 class Form(NamedTuple):
@@ -157,7 +154,8 @@ def bench(
             "`calibrate` is for the forms that `bench` makes of a model folder alone; "
             f"received {calibrate} with {', '.join(form.name for form in forms)}"
         )
-    rows, found, reading = [], [], (columns or {}, header)
+    rows, found = [], []
+    reading = {"columns": dict(columns or {}), "header": header}
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as place:
         for number, form in enumerate(forms, 1):
             report(f"{number} of {len(forms)}: {form.name}")
@@ -197,41 +195,40 @@ def _form_of(path: str) -> Form:
     if kind is None:
         return Form("saved_model" if find_saved_model(path) else FOLDER, path=path)
     record = read_json(Path(path) / ANSWERS)
-    is_int8 = isinstance(record, dict) and record.get("precision") == "int8"
-    return Form(kind, is_int8, path)
+    return Form(kind, record.get("precision") == "int8", path)
 
 
 def _task_at(form: Form) -> str | None:
     """Return the task that the files of a form name; `None` if they do not."""
     place = find_saved_model(form.path or "") or Path(form.path or "")
+    files = {FOLDER: "config.json", "saved_model": f"{EXTRA}/{ANSWERS}"}
+    file = place / files.get(form.kind, ANSWERS)
+    record = read_json(file) if file.is_file() else {}
     if form.kind == FOLDER:
-        record = _record(place / "config.json").get(KEY)
-    elif form.kind == "saved_model":
-        record = _record(place / EXTRA / ANSWERS)
-    else:
-        record = _record(place / ANSWERS)
+        record = record.get(KEY)
     task = record.get("task") if isinstance(record, dict) else None
     return task if isinstance(task, str) else None
 
 
-def _record(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, empty if there is no file."""
-    return read_json(path) if path.is_file() else {}
-
-
 def _made(
-    model: str, form: Form, texts: str | None, place: Path, reading: _Reading
+    model: str,
+    form: Form,
+    texts: str | None,
+    place: Path,
+    reading: Mapping[str, Any],
 ) -> str:
-    """Return the folder of a new export; `texts` is a file that calibrates it."""
+    """Return the folder of a new export; `texts` is a file that calibrates it.
+
+    `reading` are `columns` and `header` of the file, as for `Task.read`.
+    """
     if form.kind in ("onnx", "openvino"):
         check_installed(form.kind)
     words = form.options.split()
     if "FILE" in words:
         words[words.index("FILE")] = texts or str(_sample_file(model, place))
         if texts:
-            columns, header = reading
-            words += ["--header", header]
-            for role, column in columns.items():
+            words += ["--header", reading["header"]]
+            for role, column in reading["columns"].items():
                 words += ["--column", f"{role}={column}"]
     folder = place / form.name.replace(" ", "-")
     _run("bert_keras", "export", model, folder, *words, "--quiet")
@@ -279,27 +276,22 @@ def _last_line(printed: str) -> str:
 
 
 def _measured(
-    path: str, data: str | None, seconds: float, reading: _Reading
+    path: str, data: str | None, seconds: float, reading: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what `measure` returns in a process of its own."""
-    columns, header = reading
     words = [path, str(seconds)]
     if data is not None:
-        words += [data, json.dumps(columns), header]
+        words += [data, json.dumps(reading)]
     found: dict[str, Any] = json.loads(_run(__name__, *words).splitlines()[-1])
     return found
 
 
 def measure(
-    path: str,
-    seconds: float,
-    data: str | None = None,
-    columns: str = "{}",
-    header: str = HEADER[0],
+    path: str, seconds: float, data: str | None = None, reading: str = "{}"
 ) -> dict[str, Any]:
     """Return the speeds of a form in this process, its score, and the texts.
 
-    `columns` are the columns of the file by role, in JSON.
+    `reading` is how the file is read, as in `_made`, in JSON.
 
     Returns:
         `row` for the table, `score` and `most_score` (name and scale of the task's main
@@ -309,7 +301,7 @@ def measure(
     task, rows = predictor.model.task, None
     items = _samples(task)
     if data is not None:
-        rows, is_labelled = _rows(task, data, (json.loads(columns), header))
+        rows, is_labelled = _rows(task, data, json.loads(reading))
         parts = texts_of(task, rows)
         items = [*parts[0]] if len(parts) == 1 else [*zip(*parts, strict=True)]
         rows = rows if is_labelled else None
@@ -347,13 +339,12 @@ def measure(
     }
 
 
-def _rows(task: Task, data: str, reading: _Reading) -> tuple[Columns, bool]:
+def _rows(task: Task, data: str, reading: Mapping[str, Any]) -> tuple[Columns, bool]:
     """Return the rows of a file, and whether they have labels."""
-    given: dict[str, Any] = dict(zip(("columns", "header"), reading, strict=True))
     try:
-        return task.read(data, **given), True
+        return task.read(data, **reading), True
     except DataError:
-        return task.read(data, roles=task.roles, **given), False
+        return task.read(data, roles=task.roles, **reading), False
 
 
 def _samples(task: Task) -> list[Any]:

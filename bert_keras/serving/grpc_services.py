@@ -116,10 +116,11 @@ class _Services(
             return response
 
     def _decoded(self, signature: Signature, request: Any) -> Parts:
-        given = {}
-        for name, proto in request.inputs.items():
-            info = next((i for i in signature.inputs if i.name == name), None)
-            given[name] = [] if info is None else _values(info, proto, self._service)
+        infos = {info.name: info for info in signature.inputs}
+        given = {
+            name: _values(infos[name], proto, self._service) if name in infos else []
+            for name, proto in request.inputs.items()
+        }
         return self._service.decoder.columns(signature, given)
 
 

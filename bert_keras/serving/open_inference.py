@@ -190,17 +190,13 @@ def _parse(body: bytes, head: str | None) -> dict[str, Any]:
     identity = given.get("id")
     if identity is not None and not isinstance(identity, str):
         raise RequestError(f"`id` must be a string; received {shown(identity)}")
-    inputs = given.get("inputs")
+    tensors = {}
     for name, fields in (("inputs", _OF_INPUT), ("outputs", ("name", "parameters"))):
-        tensors = given.get(name)
-        for each in tensors if isinstance(tensors, list) else ():
-            if _is_dict(each):
-                check_fields(f"an element of `{name}`", each, fields)
-    binary = [
-        each
-        for each in (inputs if isinstance(inputs, list) else ())
-        if _is_dict(each) and _SIZE in _parameters(each)
-    ]
+        listed = given.get(name)
+        tensors[name] = [*filter(_is_dict, listed if isinstance(listed, list) else ())]
+        for each in tensors[name]:
+            check_fields(f"an element of `{name}`", each, fields)
+    binary = [each for each in tensors["inputs"] if _SIZE in _parameters(each)]
     for each in binary:
         length = each["parameters"][_SIZE]
         if type(length) is not int or length < 0 or "data" in each:

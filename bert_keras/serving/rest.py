@@ -138,19 +138,11 @@ class Rest:
         name, version = requested_model(request)
         with self._service.models.lease(name, version) as leased:
             request.state.record.model = name
-            signatures = {
-                each.name: each.definition() for each in leased.signatures.values()
-            }
+            found = leased.signatures.items()
+            signatures = {key: each.definition() for key, each in found}
             # TF Serving does not tell it, nor does a protobuf map keep it.
-            order = {
-                each.name: [info.name for info in each.inputs]
-                for each in leased.signatures.values()
-            }
-            searches = {
-                each.name: each.search
-                for each in leased.signatures.values()
-                if each.search is not None
-            }
+            order = {key: [info.name for info in each.inputs] for key, each in found}
+            searches = {key: each.search for key, each in found if each.search}
             number = str(leased.number)
         return json_response(
             {
@@ -201,12 +193,12 @@ def _described(version: Version) -> dict[str, Any]:
         "example": version.example,
         "redacts": version.redacts,
         "signatures": {
-            each.name: {
-                "inputs": [described(info) for info in each.inputs],
-                "outputs": [described(info) for info in each.outputs],
-                **({} if each.search is None else {"search": each.search}),
+            name: {
+                "inputs": [*map(described, each.inputs)],
+                "outputs": [*map(described, each.outputs)],
+                **({"search": each.search} if each.search else {}),
             }
-            for each in version.signatures.values()
+            for name, each in version.signatures.items()
         },
     }
 

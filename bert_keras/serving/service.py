@@ -153,8 +153,9 @@ class Service:
             if redaction is not None:
                 await anyio.to_thread.run_sync(_check_read, redaction, found, parts)
             future = leased.submit(found, parts)
+            passed = time.perf_counter() - record.started
             try:
-                with anyio.fail_after(self._seconds_left(record)):
+                with anyio.fail_after(max(self.config.request_timeout - passed, 0.0)):
                     answers = await asyncio.wrap_future(future)
             except TimeoutError:
                 raise RequestError(
@@ -212,10 +213,6 @@ class Service:
                 yield
         finally:
             self._in_progress -= 1
-
-    def _seconds_left(self, record: RequestRecord) -> float:
-        passed = time.perf_counter() - record.started
-        return max(self.config.request_timeout - passed, 0.0)
 
 
 def _check_read(redaction: Redaction, signature: Signature, parts: Parts) -> None:

@@ -356,7 +356,9 @@ class TokenSignature(Signature):
 
     Args:
         tokenize: returns ids and segments of all texts, int32 [N], and how many
-            tokens of each text are read and how many truncated, int [B] each.
+            tokens of each text are read and how many truncated, int [B] each. It is
+            computed op by op until the warm-up has traced its graph.
+        specs: of the texts that it takes.
         packed: returns the answers to a batch dict of packed rows.
         pad_id: fills the rows.
         multiple: row lengths are rounded up to a multiple of it.
@@ -367,33 +369,33 @@ class TokenSignature(Signature):
     def __init__(
         self,
         *given: Any,
-        tokenize: _OpByOp,
+        tokenize: Callable[..., Any],
+        specs: Sequence[tf.TensorSpec],
         packed: Callable[[dict[str, Any]], Mapping[str, Any]],
         pad_id: int,
         multiple: int,
     ) -> None:
         super().__init__(*given)
         self._tokenize = tokenize
+        self._graph = tf.function(tokenize, input_signature=specs, autograph=False)
         self._packed = packed
         self._pad_id = pad_id
         self._multiple = multiple
 
     def warm_up(self, parts: Parts) -> None:
-        self._tokenize.trace(*_tensors(parts))
+        traced = self._graph.get_concrete_function()
+        traced(*_tensors(parts))  # which optimizes it
+        self._tokenize = traced
         super().warm_up(parts)
 
     def rows_of(self, parts: Parts) -> list[Row]:
         found = (tensor.numpy() for tensor in self._tokenize(*_tensors(parts)))
         ids, segments, lengths, lost = found
-        ends = np.cumsum(lengths)
-        values = [
-            (ids[end - size : end], segments[end - size : end])
-            for size, end in zip(lengths, ends, strict=True)
-        ]
-        return [
-            Row(int(size), each, lost=int(missing))
-            for size, each, missing in zip(lengths, values, lost, strict=True)
-        ]
+        rows = []
+        for size, end, missing in zip(lengths, np.cumsum(lengths), lost, strict=True):
+            values = ids[end - size : end], segments[end - size : end]
+            rows.append(Row(int(size), values, lost=int(missing)))
+        return rows
 
     def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
         return pack_or_group(lengths, max_tokens)
@@ -528,7 +530,8 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
             found[name] = TokenSignature(
                 *given,
                 functions["ids"].call,
-                tokenize=_OpByOp(functools.partial(_tokenized, padded), specs),
+                tokenize=functools.partial(_tokenized, padded),
+                specs=specs,
                 packed=packed,
                 pad_id=padded.tokenizer.pad_id,
                 multiple=multiple,
@@ -638,23 +641,6 @@ def _graph(function: Callable[..., Any], specs: Sequence[Any]) -> Callable[..., 
     graph = tf.function(function, input_signature=specs, autograph=False)
     traced = functools.cache(graph.get_concrete_function)
     return lambda *tensors: traced()(*tensors)
-
-
-class _OpByOp:
-    """A function that is computed op by op until its graph is traced."""
-
-    def __init__(self, function: Callable[..., Any], specs: Sequence[Any]) -> None:
-        self._call = function
-        self._function = tf.function(function, input_signature=specs, autograph=False)
-
-    def trace(self, *tensors: Any) -> None:
-        """Trace the graph, and optimize it by computing these tensors."""
-        traced = self._function.get_concrete_function()
-        traced(*tensors)
-        self._call = traced
-
-    def __call__(self, *tensors: Any) -> Any:
-        return self._call(*tensors)
 
 
 def _tensors(parts: Parts) -> list[tf.Tensor]:

@@ -22,7 +22,7 @@ from bert_keras.tasks.protocols import (
     score_specs,
     windows_of,
 )
-from bert_keras.text.preprocessor import as_tensors, one_or_all
+from bert_keras.text.preprocessor import as_tensor, one_or_all
 
 # Maps the ranks of the inputs to a function that returns the graph.
 _Graphs = dict[tuple[int, ...], Callable[[], Any]]
@@ -97,7 +97,7 @@ class AnswerGraphs(Answering):
         return {
             # TensorFlow counts the tracings of a function's code, but not of a partial
             # object, and warns when a program has loaded five models.
-            _ranks(signature): _once(
+            ranks_of(signature): _once(
                 functools.partial(
                     traced, functools.partial(function, scored=scored), signature
                 )
@@ -107,13 +107,13 @@ class AnswerGraphs(Answering):
 
     def outputs(self, signature: str = DEFAULT) -> dict[str, tf.TensorSpec]:
         specs = input_specs(self._model.task)[signature]
-        graph = self._current(scored=False)[_ranks(specs)]
+        graph = self._current(scored=False)[ranks_of(specs)]
         return dict(graph().structured_outputs)
 
     def measure(self, texts: Parts, *, scored: bool = False) -> Measured:
         tensors = self._tensors(texts)
         graphs = self._scored_lengths if scored else self._lengths
-        found = graphs[_ranks(tensors)]()(*tensors)
+        found = graphs[ranks_of(tensors)]()(*tensors)
         return Measured(texts, *(each.numpy() for each in found))
 
     def answer(
@@ -121,7 +121,7 @@ class AnswerGraphs(Answering):
     ) -> dict[str, np.ndarray]:
         tensors = self._tensors(texts)
         if traced:
-            found = self._current(scored=scored)[_ranks(tensors)]()(*tensors)
+            found = self._current(scored=scored)[ranks_of(tensors)]()(*tensors)
         else:
             found = self._function(*tensors)
         return {name: value.numpy() for name, value in found.items()}
@@ -133,8 +133,7 @@ class AnswerGraphs(Answering):
                 f"a model answers texts with KERAS_BACKEND=tensorflow; received "
                 f"{backend}, on which `TaskModel.predict` works"
             )
-        found = as_tensors(texts)
-        return found if isinstance(found, tuple) else (found,)
+        return tuple(map(as_tensor, texts))
 
 
 def traced(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Any:
@@ -157,6 +156,6 @@ def _once(make: Callable[[], Any]) -> Callable[[], Any]:
     return get
 
 
-def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:
+def ranks_of(tensors: Sequence[Any]) -> tuple[int, ...]:
     """Return the rank of each tensor, or of each input spec."""
     return tuple(tensor.shape.rank for tensor in tensors)

@@ -184,7 +184,7 @@ def _write(model: keras.Model, folder: Path) -> None:
 def write_description(
     model: keras.Model, folder: Path, others: Mapping[str, Any]
 ) -> None:
-    """Write what `described` reads: the tokenizer's files, and `answers.json`.
+    """Write the tokenizer's files, and `answers.json`, see `read_answers_file`.
 
     `others` are entries of `answers.json` besides the task and its settings.
     """

@@ -223,14 +223,12 @@ class EngineModel(Backend):
             return super().answering(freeze=freeze)
         return _EngineAnswering(self, self.answers)
 
-    def outputs_of(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the outputs of the engine for a batch dict of arrays by name."""
-        return self.run(batch)[0]
-
     def run(
         self, batch: Mapping[str, np.ndarray]
     ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-        """Return the outputs for a batch by name, and `Session.answers`, if any."""
+        """Return the outputs for a batch dict of arrays by name, and after them
+        `Session.answers`, if any.
+        """
         arrays = {
             spec.name: batch[name].astype(spec.dtype, copy=False)
             for name, spec in self._given
@@ -243,7 +241,7 @@ class EngineModel(Backend):
         names = [name for name, _ in self._given]
 
         def run(*arrays: np.ndarray) -> list[np.ndarray]:
-            return [*self.outputs_of(dict(zip(names, arrays, strict=True))).values()]
+            return [*self.run(dict(zip(names, arrays, strict=True)))[0].values()]
 
         given = [tf.cast(batch[name], spec.dtype) for name, spec in self._given]
         dtypes = [tf.as_dtype(spec.dtype) for spec in self._outputs]

@@ -139,7 +139,11 @@ def export_to_engine(
             exact = EngineModel(
                 model.task, model.preprocessor, session_of(path, format)
             )
-            batches = _batches(exact, calibration) if format == "openvino" else []
+            batches: list[dict[str, np.ndarray]] = []
+            if format == "openvino" and calibration is not None:
+                texts = _some(texts_of(model.task, calibration), _MOST_CALIBRATED)
+                # One at a time, without padding.
+                batches = _recorded(exact, texts, batch_size=1)[:_MOST_CALIBRATED]
             small_path = new / INT8_FILES[format]
             best = model.task.best_score
             allowed = max_drop * (model.task.most_score or 1.0)
@@ -186,9 +190,7 @@ def _write_answers(
     """
     try:
         session = session_of(path, kind)
-        texts = None
-        if model.task.reads_by_reader:
-            texts = _typical_texts(model, rows)
+        texts = _typical_texts(model, rows) if model.task.reads_by_reader else None
         _, facts = light_engine(model, session, folder, kind, texts)
         return {"model": ANSWER_FILES[kind], **facts}
     except OtherIds as error:
@@ -219,16 +221,6 @@ def _check_drop(
             f"{name} falls from {before:.4f} to {after:.4f} in int8, by more than "
             f"`max_drop` allows ({allowed:g}): nothing is written"
         )
-
-
-def _batches(
-    model: EngineModel, calibration: Columns | None
-) -> list[dict[str, np.ndarray]]:
-    """Return the inputs of a model for some texts, one at a time, without padding."""
-    if calibration is None:
-        return []
-    texts = _some(texts_of(model.task, calibration), _MOST_CALIBRATED)
-    return _recorded(model, texts, batch_size=1)[:_MOST_CALIBRATED]
 
 
 def _some(texts: Sequence[Sequence[Any]], most: int) -> tuple[list[Any], ...]:

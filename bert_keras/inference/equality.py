@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.answering.answer_graphs import ranks_of
 from bert_keras.answering.answering import Parts
 from bert_keras.errors import one_line, shown
 from bert_keras.exports.answers_graph import NeedsTensorFlow, OtherIds
 from bert_keras.tasks.protocols import Spelling, input_specs
-from bert_keras.text.preprocessor import as_tensors, one_or_all
+from bert_keras.text.preprocessor import as_tensor, one_or_all
 
 _CLOSE = 1e-5
 _RANDOM, _LONGEST = 200, 60  # texts, and their characters and tokens
@@ -50,7 +51,7 @@ def check_equal(
     ]
     seen = set()
     for name, specs in input_specs(task).items():
-        ranks = _ranks(specs)
+        ranks = ranks_of(specs)
         is_other = 2 in ranks and not task.row_reader.takes_lists
         if is_other or ranks in seen or task.of_signature(name) is not task:
             continue  # such as texts with another prompt, or documents of a query
@@ -58,7 +59,7 @@ def check_equal(
         given: list[Parts] = [tuple(_items(draw, tokens, rank) for rank in ranks)]
         if set(ranks) == {1}:  # a long text, and texts of users
             given.append(tuple([" ".join(part)] for part in given[0]))
-        if texts is not None and ranks == _ranks(_tensors(texts)):
+        if texts is not None and ranks == ranks_of([*map(as_tensor, texts)]):
             given.append(texts)
         graph = _graph_of(task, found.graph_preprocessor, specs, function)
         for parts in given:
@@ -75,7 +76,6 @@ def _graph_of(task: Any, preprocessor: Any, specs: Any, function: Any) -> Any:
 
     It takes texts, and the outputs of the model by name.
     """
-
     is_spelled = isinstance(task, Spelling)
 
     def compute(*texts: Any, **outputs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -85,15 +85,21 @@ def _graph_of(task: Any, preprocessor: Any, specs: Any, function: Any) -> Any:
             answers = task.answer(task.from_named(outputs, batch), batch)
         return {k: v for k, v in batch.items() if isinstance(v, tf.Tensor)}, answers
 
-    outputs = {}
-    if is_spelled:
-        outputs = {
-            tensor.name.partition(":")[0]: tf.TensorSpec(tensor.shape, tensor.dtype)
-            for tensor in function.inputs
-            if tensor.dtype.is_floating
-        }
+    outputs = {
+        name: tf.TensorSpec(tensor.shape, tensor.dtype)
+        for name, tensor in _outputs_to_spell(task, function).items()
+    }
     graph = tf.function(compute, autograph=False)
     return graph.get_concrete_function(*specs, **outputs)
+
+
+def _outputs_to_spell(task: Any, function: Any) -> dict[str, Any]:
+    """Return the outputs of the model by name, of a task that is `Spelling`."""
+    return {
+        tensor.name.partition(":")[0]: tensor
+        for tensor in function.inputs
+        if isinstance(task, Spelling) and tensor.dtype.is_floating
+    }
 
 
 def _check_rows(found: Any, graph: Any, function: Any, parts: Parts) -> None:
@@ -104,16 +110,12 @@ def _check_rows(found: Any, graph: Any, function: Any, parts: Parts) -> None:
     tokenized = rows.tokenize(task.row_reader, parts)
     ours = rows.batch(task.row_reader, tokenized)
     draw, outputs = np.random.default_rng(0), {}
-    size = ours["token_ids"].shape
     is_spelled = isinstance(task, Spelling)
-    if is_spelled:
-        for tensor in function.inputs:
-            if tensor.dtype.is_floating:
-                shape = (*size, *tensor.shape[2:])
-                values = (3 * draw.normal(size=shape)).astype("float32")
-                outputs[tensor.name.partition(":")[0]] = values
+    for name, tensor in _outputs_to_spell(task, function).items():
+        shape = (*ours["token_ids"].shape, *tensor.shape[2:])
+        outputs[name] = (3 * draw.normal(size=shape)).astype("float32")
     given = {name: tf.constant(values) for name, values in outputs.items()}
-    theirs, wanted = graph(*_tensors(parts), **given)
+    theirs, wanted = graph(*map(as_tensor, parts), **given)
     for name, values in ours.items():
         if is_spelled and name in task.row_reader.answer_specs():
             continue  # the graph has other entries for its answers
@@ -122,10 +124,6 @@ def _check_rows(found: Any, graph: Any, function: Any, parts: Parts) -> None:
     if is_spelled:
         answers = found.answers.of_texts({**ours, **outputs}, tokenized)
         _compare(answers, {name: each.numpy() for name, each in wanted.items()})
-
-
-def _ranks(specs: Any) -> tuple[int, ...]:
-    return tuple(spec.shape.rank for spec in specs)
 
 
 def _described(graph: Any) -> list[dict[str, Any]]:
@@ -138,11 +136,6 @@ def _described(graph: Any) -> list[dict[str, Any]]:
         }
         for name, each in graph.structured_outputs[1].items()
     ]
-
-
-def _tensors(parts: Parts) -> tuple[Any, ...]:
-    tensors = as_tensors(parts)
-    return tensors if isinstance(tensors, tuple) else (tensors,)
 
 
 def _items(draw: random.Random, tokens: list[str], rank: int) -> list[Any]:

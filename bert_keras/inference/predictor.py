@@ -137,14 +137,9 @@ def load_predictor(
     try:
         # Before TensorFlow is imported: there may be no model.
         checkpoint = checkpoints.read_checkpoint(folder)
-        if engine in (None, "tensorflow"):
-            model = loading.load_model(
-                checkpoint, task=task, dtype=precision, classes=classes
-            )
-            return Predictor(model)
-        loaded = loading.load_model(
-            checkpoint, task=task, dtype="float32", classes=classes
-        )
+        is_keras = engine in (None, "tensorflow")
+        dtype = precision if is_keras else "float32"
+        model = loading.load_model(checkpoint, task=task, dtype=dtype, classes=classes)
     except CheckpointError as error:
         if exported is None:
             raise
@@ -152,9 +147,11 @@ def load_predictor(
             f"{error}; and the SavedModel {exported} does not name its task: "
             f"{EXTRA}/{ANSWERS} is missing: export the model folder again"
         ) from None
+    if is_keras:
+        return Predictor(model)
     return Predictor(
         engine_conversion.engine_model(
-            loaded, str(engine), precision=precision, at_once=at_once
+            model, str(engine), precision=precision, at_once=at_once
         )
     )
 
@@ -378,8 +375,8 @@ class Predictor:
 
     def _rows(
         self,
-        parts: tuple[Sequence[Any], ...],
-        chosen: Callable[[tuple[Sequence[Any], ...], Mapping[str, Any]], Any],
+        parts: Parts,
+        chosen: Callable[[Parts, Mapping[str, Any]], Any],
         *,
         truncation: Truncation | None,
         **limits: Any,
@@ -484,9 +481,9 @@ class Predictor:
             for line in lines:
                 say(line)
 
-    def truncated(self, counts: Truncation, *, of: str = "texts") -> list[str]:
-        """Return lines about texts, see `of`, that are longer than a row, if any are:
-        how many are truncated, or read in windows.
+    def truncated(self, counts: Truncation) -> list[str]:
+        """Return lines about texts that are longer than a row, if any are: how many are
+        truncated, or read in windows.
         """
         if not (counts.cut or counts.longer):
             return []
@@ -495,7 +492,6 @@ class Predictor:
         if task.vector_output:
             how += ", or --long windows of search, features, mine and select,"
         return counts.lines(
-            of=of,
             length=self.model.preprocessor.max_length,
             in_windows=task.needs.rows_per_text is None,
             remedy=truncation_remedy(task, how),
@@ -528,7 +524,6 @@ class Predictor:
             truncation: counts all texts and the truncated ones.
         """
         texts = texts_of(self.model.task, columns, use="score")
-        limits = (batch_size, max_batch_tokens)
         done, total = 0, len(texts[0]) if texts else 0
 
         def add(count: int) -> None:
@@ -538,17 +533,23 @@ class Predictor:
                 rows = len(columns)
                 seen(rows * done // total - rows * before // total)
 
-        found = self._stream(
-            texts, limits, scored=True, seen=add, truncation=truncation
+        found = self.stream(
+            texts,
+            batch_size=batch_size,
+            max_batch_tokens=max_batch_tokens,
+            scored=True,
+            seen=add,
+            truncation=truncation,
         )
         return joined(list(found))
 
     def stream(
         self,
-        texts: tuple[Sequence[Any], ...],
+        texts: Parts,
         *,
         batch_size: int = 32,
         max_batch_tokens: int | None = None,
+        scored: bool = False,
         seen: Callable[[int], object] | None = None,
         truncation: Truncation | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
@@ -556,26 +557,11 @@ class Predictor:
 
         Texts are read in windows of several batches; texts of similar length are
         computed together, and their answers are put back in order. Equal texts are
-        computed once, unless the model generates (draws) text. `seen` is
-        called after each batch with the number of texts that it answers; `truncation`
-        counts all texts and the truncated ones.
+        computed once, unless the model generates (draws) text. `scored` answers are for
+        the task's `score`. `seen` is called after each batch with the number of texts
+        that it answers; `truncation` counts all texts and the truncated ones.
         """
         limits = (batch_size, max_batch_tokens)
-        return self._stream(texts, limits, seen=seen, truncation=truncation)
-
-    def _stream(
-        self,
-        texts: Parts,
-        limits: tuple[int, int | None],
-        *,
-        scored: bool = False,
-        seen: Callable[[int], object] | None = None,
-        truncation: Truncation | None = None,
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the answers, for users or to score, in the order of the texts.
-
-        Limits are the maximum texts and the maximum tokens of a batch.
-        """
         count = len(texts[0]) if texts else 0
         equal = None
         if count > 1 and not isinstance(self.model.task, Writing):
@@ -671,7 +657,7 @@ class Predictor:
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
 
-    def _may_be_longer(self, texts: tuple[Sequence[Any], ...]) -> bool:
+    def _may_be_longer(self, texts: Parts) -> bool:
         """Return whether a text may be longer than the model reads in a row.
 
         A token has at least one byte of text, so that short texts need not be

@@ -58,9 +58,10 @@ def load_saved_model(
             reads or writes files, or its parts do not match.
         ConfigError: a task instance has other settings than the export.
     """
-    found, preprocessor = described(folder, folder / EXTRA, task)
-    served = _loaded(folder)
-    model = ServedModel(folder, served, found, preprocessor)
+    extra = folder / EXTRA
+    found, record = read_answers_file(folder, extra / ANSWERS, task)
+    preprocessor = preprocessor_of(extra, record)
+    model = ServedModel(folder, _loaded(folder), found, preprocessor)
     model.check()
     return model
 
@@ -87,10 +88,7 @@ class ServedModel(Backend):
     has_fixed_task = True
 
     def prompted(self, task: Task, name: str) -> ServedModel:
-        return self.of_signature(name)
-
-    def of_signature(self, name: str) -> ServedModel:
-        """Return a model that answers texts by this signature.
+        """Return a model that answers texts by the signature of this name.
 
         Raises:
             ConfigError: the SavedModel has none of this name.
@@ -207,17 +205,6 @@ def check_graph_answers(model: Backend, folder: Path, record: str) -> None:
         return {key: value.numpy() for key, value in found.items()}
 
     check_answers(model.task, folder, record, answer, tf.errors.OpError)
-
-
-def described(
-    folder: Path, extra: Path, given: str | type[Task] | Task | None
-) -> tuple[Task, Preprocessor]:
-    """Return task and preprocessor of an export as its files describe them.
-
-    Args, Raises: as for `read_answers_file`.
-    """
-    task, record = read_answers_file(folder, extra / ANSWERS, given)
-    return task, preprocessor_of(extra, record)
 
 
 def preprocessor_of(extra: Path, record: Mapping[str, Any]) -> Preprocessor:

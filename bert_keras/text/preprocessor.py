@@ -269,12 +269,8 @@ class Preprocessor(keras.layers.Layer):
 
 
 def as_tensors(parts: Sequence[Sequence[Any]]) -> Any:
-    """Return the texts of each role as inputs of a model: one tensor, or a tuple.
-
-    tf.string [N], or [N, M] for lists of strings, shorter ones padded with empty
-    strings; int32 [N] for numbers. A lone surrogate becomes invalid UTF-8.
-    """
-    return one_or_all(tuple(_strings(part) for part in parts))
+    """Return the texts of each role as inputs of a model: one tensor, or a tuple."""
+    return one_or_all(tuple(map(as_tensor, parts)))
 
 
 def one_or_all(texts: tuple[Any, ...]) -> Any:
@@ -282,7 +278,12 @@ def one_or_all(texts: tuple[Any, ...]) -> Any:
     return texts if len(texts) > 1 else texts[0]
 
 
-def _strings(texts: Sequence[Any]) -> tf.Tensor:
+def as_tensor(texts: Sequence[Any]) -> tf.Tensor:
+    """Return the texts of a role as a tensor.
+
+    tf.string [N], or [N, M] for lists of strings, shorter ones padded with empty
+    strings; int32 [N] for numbers. A lone surrogate becomes invalid UTF-8.
+    """
     if len(texts) and isinstance(texts[0], int):
         return tf.constant(texts, tf.int32)
     if not len(texts) or isinstance(texts[0], str):

@@ -7,7 +7,15 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.cli.options import FLAGS, add_count, add_option, add_path, add_word
+from bert_keras.cli.options import (
+    FLAGS,
+    add_count,
+    add_option,
+    add_path,
+    add_switch,
+    add_word,
+    flag,
+)
 from bert_keras.errors import ConfigError
 from bert_keras.runs.notes import collected
 from bert_keras.settings import ENGINES, HEADER, PRECISION, options_of
@@ -30,28 +38,19 @@ _ROLES = {
     **{role: role for role in ("text", "text_pair", "label", "source", "id")},
     "target": "target_column",
 }
-WHERE = "column (name, or number from 0)"
 
 
 def add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
     """Add the options for the columns of the texts and of other roles."""
-    add = parser.add_argument
     add_text_column(parser)
-    add(
-        "--text-pair",
-        metavar="COLUMN",
-        help=f"{WHERE} of the second text; default: text_pair, if there is one",
-    )
-    add("--source", metavar="COLUMN", help=f"{WHERE} of the text to rewrite")
+    second = "of the second text; default: text_pair, if there is one"
+    add_column(parser, "text_pair", second)
+    add_column(parser, "source", "of the text to rewrite")
     if label:
-        add("--label", metavar="COLUMN", help=f"{WHERE} of the class; default: label")
-        add(
-            "--target",
-            dest="target_column",
-            metavar="COLUMN",
-            help=f"{WHERE} of the text to be written",
-        )
-    add(
+        add_column(parser, "label", "of the class; default: label")
+        rewritten = "of the text to be written"
+        add_column(parser, "target", rewritten, dest="target_column")
+    parser.add_argument(
         "--column",
         action="append",
         default=[],
@@ -61,16 +60,24 @@ def add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
     add_header(parser)
 
 
+def add_column(
+    parser: argparse.ArgumentParser, name: str, help: str, **more: Any
+) -> None:
+    """Add an option that names a column; `help` says which."""
+    help = f"column (name, or number from 0) {help}"
+    parser.add_argument(flag(name), metavar="COLUMN", help=help, **more)
+
+
 def add_planned_output(
     parser: argparse.ArgumentParser, metavar: str, help: str
 ) -> None:
     """Add `--output` and `--plan`, which needs none."""
     add_path(parser, "output", metavar, f"{help}; required unless --plan is given")
-    parser.add_argument(
-        "--plan",
-        action="store_true",
-        help="only show the choices with their reasons, and estimate time, memory and "
-        "disk space; nothing is trained or written",
+    add_switch(
+        parser,
+        "plan",
+        "only show the choices with their reasons, and estimate time, memory and disk "
+        "space; nothing is trained or written",
     )
 
 
@@ -96,14 +103,13 @@ def print_plan(plan: Decided, output: str | None = None) -> None:
 
 
 def add_slices(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--slice",
+    add_column(
+        parser,
+        "slice",
+        "of the scored rows: also score each of its values separately; may be repeated",
         action="append",
         default=[],
         dest="slices",
-        metavar="COLUMN",
-        help=f"{WHERE} of the scored rows: also score each of its values separately; "
-        "may be repeated",
     )
 
 
@@ -119,12 +125,7 @@ def add_target_file(parser: argparse.ArgumentParser) -> None:
 def add_text_column(
     parser: argparse.ArgumentParser, *, default: str | None = None
 ) -> None:
-    parser.add_argument(
-        "--text",
-        metavar="COLUMN",
-        default=default,
-        help=f"{WHERE} of the text; default: text",
-    )
+    add_column(parser, "text", "of the text; default: text", default=default)
 
 
 def add_header(parser: argparse.ArgumentParser) -> None:
@@ -179,23 +180,44 @@ def add_classes(parser: argparse.ArgumentParser, *, required: bool = False) -> N
         "example is {}. for entailment; {} for an embedding model, for which it may be "
         "repeated",
     )
-    parser.add_argument(
-        "--multi-label",
-        action="store_true",
-        help="any number of --classes can apply to a text",
-    )
+    help = "any number of --classes can apply to a text"
+    add_switch(parser, "multi_label", help)
 
 
 def chosen_classes(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `Predictor.with_classes`; empty without `--classes`."""
-    given = {"template": options.template, "multi_label": options.multi_label}
-    if options.classes is not None:
-        return {"classes": setting_value(options.classes), **given}
-    for name, value in given.items():
-        if value:
-            flag = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"`{flag}` needs `--classes`; received {value}")
-    return {}
+    check_needed(options, "classes", "template", "multi_label")
+    if options.classes is None:
+        return {}
+    return {
+        "classes": setting_value(options.classes),
+        "template": options.template,
+        "multi_label": options.multi_label,
+    }
+
+
+def check_needed(
+    options: argparse.Namespace, needed: str, *names: str, default: Any = None
+) -> None:
+    """Raise ConfigError if one of some options is given without one that it needs.
+
+    Args:
+        options: the parsed command line.
+        needed: the name of the other option.
+        names: of options with this `default`, or of switches.
+    """
+    for name in names:
+        given = getattr(options, name, default)
+        is_given = given is not False and given != default
+        if is_given and getattr(options, needed) in (None, False):
+            raise ConfigError(
+                f"`{flag(name)}` needs `{flag(needed)}`; received {given}"
+            )
+
+
+def places_of(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return the files and folders that a command reads, by argument."""
+    return {name: getattr(options, name) for name in names}
 
 
 def add_batches(parser: argparse.ArgumentParser) -> None:
@@ -241,10 +263,6 @@ def add_settings(parser: argparse.ArgumentParser, what: str) -> None:
         metavar="NAME=VALUE",
         help=f"{what}; may be repeated",
     )
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def chosen_columns(options: argparse.Namespace) -> dict[str, str]:

@@ -10,14 +10,14 @@ from bert_keras.cli.arguments import (
     ASKED,
     ROWS,
     add_columns,
-    add_json,
     check_models,
     check_named_columns,
     chosen_columns,
     declared_task,
+    places_of,
     refuse_columns,
 )
-from bert_keras.cli.options import add_count, add_option, add_path, path
+from bert_keras.cli.options import add_count, add_option, add_path, add_switch, path
 from bert_keras.settings import MAX_DROP
 
 _HEADS = {
@@ -74,7 +74,7 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
         "FILE",
         "file for the rows of the table: .jsonl, .csv or .parquet",
     )
-    add_json(parser)
+    add_switch(parser, "json", "print JSON")
 
 
 def run_bench(options: argparse.Namespace) -> None:
@@ -83,8 +83,7 @@ def run_bench(options: argparse.Namespace) -> None:
     from bert_keras.files.streams import head_of
     from bert_keras.serving.forms import bench
 
-    inputs = {name: getattr(options, name) for name in ("model", "data", "calibrate")}
-    check_answer_file(options.output, {k: v for k, v in inputs.items() if v})
+    check_answer_file(options.output, places_of(options, "model", "data", "calibrate"))
     check_models(options.model, *options.exports)
     files = options.data, options.calibrate
     for place in files:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bert_keras.cli.arguments import (
     MODEL,
     ROWS,
-    WHERE,
+    add_column,
     add_columns,
     add_own_task,
     check_named_columns,
@@ -17,11 +17,12 @@ from bert_keras.cli.arguments import (
     declared_task,
     given_classes,
     load_backend,
+    places_of,
     refuse_columns,
     with_settings,
 )
 from bert_keras.cli.given_texts import given_texts, piped_lines, words
-from bert_keras.cli.options import add_count, add_path, add_word, path
+from bert_keras.cli.options import add_count, add_path, add_word, flag, path
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.notes import say_once
 from bert_keras.settings import ATTRIBUTIONS, BASELINES, PROJECTIONS, VIEWS
@@ -96,12 +97,12 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
     )
     add_count(parser, "batch_size", 32, "rows computed at once", unit="rows")
     add_columns(parser, label=False)
-    parser.add_argument(
-        "--label",
-        metavar="COLUMN",
-        help=f"{WHERE} of the true label, shown next to the answer; default: "
-        "label, if there is one. The colour of --view map; default: the predicted "
-        "class, if the model has classes",
+    add_column(
+        parser,
+        "label",
+        "of the true label, shown next to the answer; default: label, if there is one. "
+        "The colour of --view map; default: the predicted class, if the model has "
+        "classes",
     )
     add_own_task(parser)
 
@@ -124,15 +125,13 @@ _OF_VIEWS: dict[str, tuple[tuple[str, ...], Any]] = {
 def run_explain(options: argparse.Namespace) -> None:
     from bert_keras.files.atomic import check_output_place
 
-    check_output_place(
-        "output", options.output, {"model": options.model, "input": options.input}
-    )
+    check_output_place("output", options.output, places_of(options, "model", "input"))
     for name, (views, default) in _OF_VIEWS.items():
         given = getattr(options, name)
         if options.view not in views and given != default:
-            flag = {"settings": "set"}.get(name, name).replace("_", "-")
+            option = flag({"settings": "set"}.get(name, name))
             raise ConfigError(
-                f"`--{flag}` is for --view {' and '.join(views)}; received {given}"
+                f"`{option}` is for --view {' and '.join(views)}; received {given}"
             )
     is_labelled = options.mistakes is not None
     if is_labelled and (options.input is None or options.texts):

@@ -12,18 +12,26 @@ from bert_keras.cli.arguments import (
     add_classes,
     add_columns,
     add_dimensions,
-    add_json,
     add_own_task,
     check_named_columns,
+    check_needed,
     chosen_classes,
     chosen_columns,
     declared_task,
     given_classes,
     load_backend,
+    places_of,
     refuse_columns,
     with_settings,
 )
-from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
+from bert_keras.cli.options import (
+    add_count,
+    add_option,
+    add_path,
+    add_switch,
+    add_word,
+    path,
+)
 from bert_keras.cli.prediction import add_positive_class, set_positive_class
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.notes import say
@@ -43,7 +51,6 @@ if TYPE_CHECKING:
     from bert_keras.models.task_model import TaskModel
 
 _EXPORTED = ("answers", "scores")  # of `predict` and `evaluate` on the export
-_EXPORT_PRECISION = "a mixed policy stores the weights in 16 bits: half the size"
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
@@ -61,17 +68,11 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         "saved_model takes texts, for TensorFlow Serving; openvino, onnx and litert "
         "take ids, for the engine of that name",
     )
-    add_option(parser, PRECISION, help=_EXPORT_PRECISION)
-    parser.add_argument(
-        "--int8",
-        action="store_true",
-        help="compute in int8, for openvino and onnx",
-    )
-    parser.add_argument(
-        "--int8-only",
-        action="store_true",
-        help="with --int8: leave the float32 file out of the folder",
-    )
+    help = "a mixed policy stores the weights in 16 bits: half the size"
+    add_option(parser, PRECISION, help=help)
+    add_switch(parser, "int8", "compute in int8, for openvino and onnx")
+    help = "with --int8: leave the float32 file out of the folder"
+    add_switch(parser, "int8_only", help)
     add_path(
         parser,
         "calibrate",
@@ -136,11 +137,7 @@ def run_export(options: argparse.Namespace) -> None:
     from bert_keras.models.loading import load_model
 
     is_served = options.format == "saved_model"
-    places = {
-        name: getattr(options, name)
-        for name in ("model", "calibrate", "dev", "index", "rerank")
-    }
-    places = {name: place for name, place in places.items() if place is not None}
+    places = places_of(options, "model", "calibrate", "dev", "index", "rerank")
     check_output_place("output", options.output, places, around=is_served)
     model = load_model(
         options.model,
@@ -191,21 +188,9 @@ def _check_export(options: argparse.Namespace) -> None:
     """Raise a ConfigError for options that do not fit the format."""
     if options.index is not None and (options.format != "saved_model" or options.dev):
         raise ConfigError("`--index` needs --format saved_model, without --dev")
-    for name, needed in (
-        ("top", "index"),
-        ("rerank", "index"),
-        ("candidates", "rerank"),
-        ("positive_class", "rerank"),
-        ("hybrid", "index"),
-    ):
-        given = getattr(options, name)
-        if given and getattr(options, needed) is None:
-            option = name.replace("_", "-")
-            raise ConfigError(f"`--{option}` needs `--{needed}`; received {given}")
-    if options.hybrid_weight != HYBRID_WEIGHT.default and not options.hybrid:
-        raise ConfigError(
-            f"`--hybrid-weight` needs `--hybrid`; received {options.hybrid_weight:g}"
-        )
+    check_needed(options, "index", "top", "rerank", "hybrid")
+    check_needed(options, "rerank", "candidates", "positive_class")
+    check_needed(options, "hybrid", "hybrid_weight", default=HYBRID_WEIGHT.default)
     if options.format != "saved_model" and options.precision != "float32":
         raise ConfigError(
             f"`--precision` must be float32 for --format {options.format}: an engine "
@@ -217,12 +202,8 @@ def _check_export(options: argparse.Namespace) -> None:
         )
     if options.int8 and options.format == "openvino" and options.calibrate is None:
         raise ConfigError("`--int8` needs `--calibrate FILE` for --format openvino")
-    if options.int8_only and not options.int8:
-        raise ConfigError("`--int8-only` needs `--int8`")
-    if options.max_drop != MAX_DROP.default and not options.int8:
-        raise ConfigError(f"`--max-drop` needs `--int8`; received {options.max_drop:g}")
-    if options.calibrate is not None and not options.int8:
-        raise ConfigError("`--calibrate` needs `--int8`")
+    check_needed(options, "int8", "int8_only", "calibrate")
+    check_needed(options, "int8", "max_drop", default=MAX_DROP.default)
     if options.dev is not None and not options.int8 and options.precision == "float32":
         raise ConfigError(
             f"`--dev` needs `--int8` or a `--precision` of 16 bits, whose scores it "
@@ -391,12 +372,9 @@ def add_info(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help=f"{MODEL}, checkpoint or SavedModel",
     )
-    parser.add_argument(
-        "--machine",
-        action="store_true",
-        help="describe this machine instead: versions, cores, processor features",
-    )
-    add_json(parser)
+    help = "describe this machine instead: versions, cores, processor features"
+    add_switch(parser, "machine", help)
+    add_switch(parser, "json", "print JSON")
 
 
 def run_info(options: argparse.Namespace) -> None:

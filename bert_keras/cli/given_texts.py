@@ -78,12 +78,6 @@ def _row_words(texts: list[str], task: Task) -> list[Any]:
     )
 
 
-def _may_be_pairs(task: Task) -> bool:
-    """Return whether a task reads single texts and pairs."""
-
-    return any(len(form) > len(task.roles) for form in task.forms)
-
-
 def _ends_in_list(task: Task) -> bool:
     """Return whether the last role of a row is a list of texts."""
     from bert_keras.tasks.protocols import text_specs
@@ -170,11 +164,11 @@ class Lines:
 def _rows(texts: Iterable[str], task: Task, place: str) -> Iterator[Any]:
     """Yield one row per line; its texts are separated by tabs."""
     count = len(task.roles)
-    either = _may_be_pairs(task)
+    may_be_pairs = any(len(form) > count for form in task.forms)
     for number, text in enumerate(texts, 1):
         if count == 1:
             first, tab, second = text.partition("\t")
-            is_pair = either and tab and "\t" not in second
+            is_pair = may_be_pairs and tab and "\t" not in second
             if tab and not is_pair:
                 say_once(f"{place}: a tab within a text is read as a space")
             yield (first, second) if is_pair else text

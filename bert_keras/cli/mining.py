@@ -7,28 +7,25 @@ import argparse
 from bert_keras.cli.arguments import (
     MODEL,
     ROWS,
-    WHERE,
     add_batches,
+    add_column,
     add_header,
     add_text_column,
+    check_needed,
     check_texts,
     load_backend,
+    places_of,
 )
 from bert_keras.cli.options import add_count, add_option, add_path, path
-from bert_keras.cli.prediction import (
-    add_lengths,
-    add_positive_class,
-    ranker_of,
-    refuse_without_rerank,
-)
+from bert_keras.cli.prediction import add_lengths, add_positive_class, ranker_of
 from bert_keras.errors import ConfigError, NoColumnError, first_of
 from bert_keras.runs.notes import say
 from bert_keras.settings import Option
 
 
 def add_mine(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("model", metavar="MODEL", type=path, help=f"encoder, checkpoint, {MODEL}")
+    help = f"encoder, checkpoint, {MODEL}"
+    parser.add_argument("model", metavar="MODEL", type=path, help=help)
     add_path(
         parser,
         "pairs",
@@ -44,16 +41,8 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
         "the pairs",
     )
     add_text_column(parser)
-    add(
-        "--text-pair",
-        metavar="COLUMN",
-        help=f"{WHERE} of the second text; default: text_pair",
-    )
-    add(
-        "--corpus-text",
-        metavar="COLUMN",
-        help=f"{WHERE} of the texts of --corpus; default: text",
-    )
+    add_column(parser, "text_pair", "of the second text; default: text_pair")
+    add_column(parser, "corpus_text", "of the texts of --corpus; default: text")
     add_path(
         parser,
         "output",
@@ -100,11 +89,8 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
 def run_mine(options: argparse.Namespace) -> None:
     from bert_keras.files.answer_file import answers_to, check_answer_file
 
-    inputs = {
-        name: getattr(options, name) for name in ("model", "pairs", "corpus", "rerank")
-    }
-    held = {name: place for name, place in inputs.items() if place is not None}
-    check_answer_file(options.output, held)
+    places = places_of(options, "model", "pairs", "corpus", "rerank")
+    check_answer_file(options.output, places)
     first, end = map(int, options.range.split(":"))
     if first >= end:
         raise ConfigError(
@@ -116,10 +102,8 @@ def run_mine(options: argparse.Namespace) -> None:
     check_texts(options, options.pairs, text_pair=chosen.get("text_pair", "text_pair"))
     if options.corpus is not None:
         _check_corpus(options.corpus, of_corpus, options.header)
-    elif options.corpus_text is not None:
-        raise ConfigError(
-            f"`--corpus-text` needs `--corpus`; received {options.corpus_text}"
-        )
+    check_needed(options, "corpus", "corpus_text")
+    check_needed(options, "rerank", "positive_class")
     load_backend(options.model, options.rerank)
     from bert_keras.data.collection import document_rules, with_titles
     from bert_keras.data.table import names_of, read_columns
@@ -128,8 +112,6 @@ def run_mine(options: argparse.Namespace) -> None:
     from bert_keras.tasks import find_task
     from bert_keras.tasks.negatives import NEGATIVE, is_numbered, read_with_negatives
 
-    if options.rerank is None:
-        refuse_without_rerank(options, "positive_class")
     ranker = None if options.rerank is None else ranker_of(options)
     corpus = None
     if options.corpus is not None:

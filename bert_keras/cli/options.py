@@ -132,8 +132,12 @@ def add_path(
 ) -> None:
     """Add an option that is a path; `None` if it is not given."""
     given: dict[str, Any] = {"required": True} if required else {}
-    flag = f"--{name.replace('_', '-')}"
-    parser.add_argument(flag, metavar=metavar, type=path, help=help, **given)
+    parser.add_argument(flag(name), metavar=metavar, type=path, help=help, **given)
+
+
+def add_switch(parser: _Container, name: str, help: str) -> None:
+    """Add an option without a value, which is off by default."""
+    parser.add_argument(flag(name), action="store_true", help=help)
 
 
 def add_count(
@@ -188,10 +192,15 @@ def offer(action: argparse.Action, words: Iterable[str]) -> None:
     action.completer = lambda **_: list(words)  # type: ignore[attr-defined]
 
 
+def flag(name: str) -> str:
+    """Return the option of a name, such as `--batch-size` of `batch_size`."""
+    return f"--{name.replace('_', '-')}"
+
+
 def flag_of(declared: Option) -> str:
     """Return the name of an option; `--no-…` for a switch that is on by default."""
     no = "no-" if declared.kind is bool and declared.default else ""
-    return f"--{no}{declared.name.replace('_', '-')}"
+    return flag(f"{no}{declared.name}")
 
 
 def help_line(declared: Option) -> str:

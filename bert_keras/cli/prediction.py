@@ -16,24 +16,33 @@ from bert_keras.cli.arguments import (
     MODEL,
     QUERY_ENCODER,
     ROWS,
-    WHERE,
     add_batches,
     add_beam,
+    add_column,
     add_columns,
     add_dimensions,
     add_header,
     add_inference,
     add_text_column,
     check_named_columns,
+    check_needed,
     check_texts,
     chosen_columns,
     declared_task,
     load_backend,
+    places_of,
     predictor_of,
     suggest_bfloat16,
 )
 from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
-from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
+from bert_keras.cli.options import (
+    add_count,
+    add_option,
+    add_path,
+    add_switch,
+    add_word,
+    path,
+)
 from bert_keras.errors import ConfigError, DataError, counted, received
 from bert_keras.runs.notes import say, say_once
 from bert_keras.runs.progress import Progress
@@ -77,11 +86,10 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "standard output. Of other columns of --input, only that of --id is written",
     )
     add_columns(parser, label=False)
-    parser.add_argument(
-        "--id",
-        metavar="COLUMN",
-        help=f"{WHERE} of the ids, which are written with the answers; default: id, if "
-        "there is one",
+    add_column(
+        parser,
+        "id",
+        "of the ids, which are written with the answers; default: id, if there is one",
     )
     add_count(
         parser,
@@ -117,7 +125,7 @@ def _add_on_empty(parser: argparse.ArgumentParser, what: str) -> None:
 def run_predict(options: argparse.Namespace) -> None:
     from bert_keras.files.answer_file import answers_to, check_answer_file
 
-    check_answer_file(options.output, {"model": options.model, "input": options.input})
+    check_answer_file(options.output, places_of(options, "model", "input"))
     if options.beam is not None:
         _predict_on_beam(options)
         return
@@ -310,6 +318,8 @@ def run_features(options: argparse.Namespace) -> None:
         options.file,
         options.output,
         level=options.level,
+        layers=options.layers,
+        normalize={"yes": True, "no": False}.get(options.normalize),
         column=options.text,
         header=options.header,
         batch_size=options.batch_size,
@@ -357,17 +367,13 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         "FILE",
         "file to write: .jsonl, .csv or .parquet; default: standard output",
     )
-    parser.add_argument(
-        "--id",
-        metavar="COLUMN",
-        help=f"{WHERE} of the ids of the texts, which are added to the results; "
-        "default: id, or BEIR's _id, if there is one",
+    add_column(
+        parser,
+        "id",
+        "of the ids of the texts, which are added to the results; default: id, or "
+        "BEIR's _id, if there is one",
     )
-    parser.add_argument(
-        "--with-text",
-        action="store_true",
-        help="add the texts of query and result",
-    )
+    add_switch(parser, "with_text", "add the texts of query and result")
     add_prompt(parser, "query for queries, document for texts")
     add_word(
         parser,
@@ -409,14 +415,14 @@ def run_search(options: argparse.Namespace) -> None:
     from bert_keras.retrieval.vector_file import check_index
 
     inputs = ("model", "file", "index", "rerank", "fuse", "query_encoder")
-    check_answer_file(options.output, {name: getattr(options, name) for name in inputs})
+    check_answer_file(options.output, places_of(options, *inputs))
     given = words(options.texts)
     blank = next((query for query in given if not query.strip()), None)
     if blank is not None:
         raise ConfigError(f"`QUERY` must not be empty; {received(blank)}")
     check_texts(options, options.file)
     if options.index is not None:  # before TensorFlow is imported
-        check_output_place("index", options.index, {"model": options.model})
+        check_output_place("index", options.index, places_of(options, "model"))
         check_index(options.index, may_be_new=True)
     load_backend(options.model, options.rerank, options.fuse, options.query_encoder)
     from bert_keras.inference.answered_rows import BlankTexts
@@ -490,8 +496,8 @@ def _ranker(options: argparse.Namespace) -> tuple[Predictor | None, int]:
     """
     from bert_keras.retrieval.index import CANDIDATES
 
+    check_needed(options, "rerank", "candidates", "rerank_weight", "positive_class")
     if options.rerank is None:
-        refuse_without_rerank(options, "candidates", "rerank_weight", "positive_class")
         return None, options.top
     candidates = options.candidates or max(CANDIDATES, options.top)
     if candidates < options.top:
@@ -535,16 +541,6 @@ def set_positive_class(model: Any, name: str | None) -> None:
         model.task = changed(model.task, positive_class=name)
 
 
-def refuse_without_rerank(options: argparse.Namespace, *names: str) -> None:
-    """Raise a ConfigError for an option that needs `--rerank`."""
-    for name in names:
-        if (given := getattr(options, name)) is not None:
-            raise ConfigError(
-                f"`--{name.replace('_', '-')}` has an effect only with --rerank; "
-                f"received {given}"
-            )
-
-
 def _documents(options: argparse.Namespace) -> Columns:
     """Return the texts to search, with their names if the file has them."""
     from bert_keras.data.collection import document_rules, with_titles
@@ -564,11 +560,8 @@ def add_encoder_and_texts(parser: argparse.ArgumentParser) -> None:
     add("file", metavar="FILE", type=path, help=f"{ROWS} with the texts")
     add_text_column(parser, default="text")
     add_header(parser)
-    parser.add_argument(
-        "--skip-empty",
-        action="store_true",
-        help="leave out rows with an empty text, and count them",
-    )
+    help = "leave out rows with an empty text, and count them"
+    add_switch(parser, "skip_empty", help)
     add_dimensions(parser)
     add_lengths(parser)
     add_batches(parser)
@@ -596,15 +589,8 @@ def add_lengths(parser: argparse.ArgumentParser) -> None:
 
 def _embedder_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that `features` and `search` share."""
-    normalize = {None: None, "yes": True, "no": False}
-    return {
-        "layers": getattr(options, "layers", None),
-        "normalize": normalize[getattr(options, "normalize", None)],
-        "max_length": options.max_length,
-        "long": options.long,
-        "precision": options.precision,
-        "dimensions": getattr(options, "dimensions", None),
-    }
+    names = ("max_length", "long", "precision", "dimensions")
+    return {name: getattr(options, name) for name in names}
 
 
 VERBS = {

@@ -12,6 +12,7 @@ from bert_keras.cli.arguments import (
     add_beam,
     add_planned_output,
     add_settings,
+    check_needed,
     check_planned_output,
     load_backend,
     print_plan,
@@ -20,6 +21,7 @@ from bert_keras.cli.options import (
     add_count,
     add_options,
     add_path,
+    add_switch,
     add_word,
     config_of,
     lines_of_file,
@@ -75,7 +77,7 @@ def add_vocab(parser: argparse.ArgumentParser) -> None:
         unit="tokens",
         unset="30522; with --extend, 1,000 more than the encoder has",
     )
-    parser.add_argument("--cased", action="store_true", help="keep case and accents")
+    add_switch(parser, "cased", "keep case and accents")
     add_count(
         parser,
         "min_count",
@@ -328,12 +330,7 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
 def run_pretrain(options: argparse.Namespace) -> None:
     check_planned_output(options)
     config = config_of(options, PretrainConfig)
-    for name in ("evaluate_every", "held_out_examples"):
-        if options.held_out is None and name in vars(options):
-            raise ConfigError(
-                f"`--{name.replace('_', '-')}` needs `--held-out`; "
-                f"received {getattr(options, name)}"
-            )
+    check_needed(options, "held_out", "evaluate_every", "held_out_examples")
     encoder = options.encoder
     if options.size is not None:
         vocab = options.vocab or config.teacher

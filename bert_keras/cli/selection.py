@@ -14,6 +14,7 @@ from bert_keras.cli.arguments import (
     add_text_column,
     check_texts,
     load_backend,
+    places_of,
 )
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
 from bert_keras.cli.prediction import add_lengths
@@ -62,9 +63,7 @@ def add_select(parser: argparse.ArgumentParser) -> None:
 def run_select(options: argparse.Namespace) -> None:
     from bert_keras.files.answer_file import answers_to, check_answer_file
 
-    inputs = {name: getattr(options, name) for name in ("model", "file", "labelled")}
-    held = {name: place for name, place in inputs.items() if place is not None}
-    check_answer_file(options.output, held)
+    check_answer_file(options.output, places_of(options, "model", "file", "labelled"))
     _check_no_labels(options.output)
     for file in filter(None, (options.file, options.labelled)):
         check_texts(options, file)

@@ -9,12 +9,12 @@ from bert_keras.cli.arguments import (
     ROWS,
     add_columns,
     check_named_columns,
+    check_needed,
     chosen_columns,
     declared_task,
     load_backend,
 )
-from bert_keras.cli.options import add_option, add_path, add_word, flag_of, path
-from bert_keras.errors import ConfigError
+from bert_keras.cli.options import add_option, add_path, add_word, path
 from bert_keras.settings import MAX_DROP, SHRINK_INT8, options_of
 from bert_keras.training.config import TrainConfig
 
@@ -58,10 +58,7 @@ def add_shrink(parser: argparse.ArgumentParser) -> None:
 
 def run_shrink(options: argparse.Namespace) -> None:
     chosen = {name: getattr(options, name) for name in _CHOSEN}
-    for name, value in chosen.items():
-        if value is not None and options.train is None:
-            flag = flag_of(options_of(TrainConfig)[name])
-            raise ConfigError(f"`{flag}` needs `--train`; received {value}")
+    check_needed(options, "train", *_CHOSEN)
     task = declared_task(options)
     check_named_columns(options, options.train, options.dev, task=task)
     load_backend(checkpoints=[options.model])

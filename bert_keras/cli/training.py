@@ -15,7 +15,6 @@ from bert_keras.cli.arguments import (
     add_bad_rows,
     add_columns,
     add_inference,
-    add_json,
     add_planned_output,
     add_settings,
     add_slices,
@@ -35,8 +34,10 @@ from bert_keras.cli.options import (
     add_option,
     add_options,
     add_path,
+    add_switch,
     add_word,
     config_of,
+    flag,
     offer,
     path,
 )
@@ -158,11 +159,11 @@ def _add_several_runs(parser: argparse.ArgumentParser) -> None:
         "and keep the best one; without --dev, it is then trained on the rows of "
         "--train, of which finetune may hold out some as dev rows",
     )
-    several.add_argument(
-        "--learning-curve",
-        action="store_true",
-        help="also train on 1/8, 1/4 and 1/2 of the rows; the report shows the scores "
-        "by the number of rows",
+    add_switch(
+        several,
+        "learning_curve",
+        "also train on 1/8, 1/4 and 1/2 of the rows; the report shows the scores by "
+        "the number of rows",
     )
 
 
@@ -325,7 +326,7 @@ def _decoder_settings(task: type[Task], options: argparse.Namespace) -> dict[str
     for name, value in {**found, "target_file": options.target_file}.items():
         if value is not None and not hasattr(task, "decoder"):
             raise ConfigError(
-                f"`--{name.replace('_', '-')}` is for tasks that generate text; "
+                f"`{flag(name)}` is for tasks that generate text; "
                 f"received {value} for {task.name}"
             )
     return found
@@ -338,7 +339,7 @@ def check_free(options: argparse.Namespace) -> None:
         if name in given:
             raise ConfigError(
                 f"`--search {options.search}` chooses {name}: leave out "
-                f"--{name.replace('_', '-')} {given[name]}"
+                f"{flag(name)} {given[name]}"
             )
 
 
@@ -371,7 +372,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         help=f"{ROWS}; or a folder in the form of BEIR, with corpus.jsonl, "
         "queries.jsonl and qrels/, for models that search or rerank",
     )
-    add_json(parser)
+    add_switch(parser, "json", "print JSON")
     _add_collection(parser)
     add_columns(parser)
     add_bad_rows(parser)
@@ -423,10 +424,10 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
         help="BEIR folder: weight of a reranking model's score, which is added to the "
         "score in --run; the documents are sorted by the sum",
     )
-    parser.add_argument(
-        "--tune",
-        action="store_true",
-        help="BEIR folder: choose the weight of BM25 on every second judged query, and "
+    add_switch(
+        parser,
+        "tune",
+        "BEIR folder: choose the weight of BM25 on every second judged query, and "
         "print the scores of each weight on these and on the other queries",
     )
 
@@ -467,7 +468,7 @@ def _check_no_folder(options: argparse.Namespace) -> None:
     for name, default in of_folder.items():
         if (given := getattr(options, name)) != default:
             raise ConfigError(
-                f"`--{name.replace('_', '-')}` is for a folder with corpus.jsonl; "
+                f"`{flag(name)}` is for a folder with corpus.jsonl; "
                 f"received {given} and {options.file}"
             )
 

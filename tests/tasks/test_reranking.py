@@ -220,8 +220,8 @@ def test_a_search_is_reranked(
     assert [line["rank"] for line in lines] == [1, 2]
     assert [line["score"] for line in lines] == pytest.approx([sums[t] for t in best])
     for more, told in (
-        (["--candidates", "6"], "has an effect only with --rerank"),
-        (["--rerank-weight", "2"], "has an effect only with --rerank"),
+        (["--candidates", "6"], "`--candidates` needs `--rerank`"),
+        (["--rerank-weight", "2"], "`--rerank-weight` needs `--rerank`"),
         (["--rerank", folder, "--candidates", "1"], "at least --top, 2"),
         (["--rerank", str(encoder_folder)], "contains no task head"),
     ):

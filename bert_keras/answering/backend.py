@@ -64,11 +64,7 @@ class Backend:
         return self.infer(batch)
 
     def answer(
-        self,
-        texts: Any,
-        *,
-        preprocessor: Any = None,
-        scored: bool = False,
+        self, texts: Any, *, preprocessor: Any = None, scored: bool = False
     ) -> dict[str, tf.Tensor]:
         """Return the answers for tf.string [B], or a tuple, one per role, in graph.
 

@@ -110,8 +110,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
 # The views that read an option, and its default.
 _OF_VIEWS: dict[str, tuple[tuple[str, ...], Any]] = {
     **dict.fromkeys(
-        ("target", "against", "steps", "mistakes", "source", "task"),
-        (("words",), None),
+        ("target", "against", "steps", "mistakes", "source", "task"), (("words",), None)
     ),
     **dict.fromkeys(("settings", "column"), (("words",), [])),
     "method": (("words",), ATTRIBUTIONS[0]),

@@ -279,10 +279,7 @@ def _compare_to_float32(
         options.model, task=options.task, classes=given_classes(options)
     )
     with_settings(exact.model, options, uses=_EXPORTED)
-    for name, predictor in (
-        (options.precision, Predictor(model)),
-        ("float32", exact),
-    ):
+    for name, predictor in ((options.precision, Predictor(model)), ("float32", exact)):
         say(f"{name}, {options.dev}:")
         scores = evaluate(
             predictor,

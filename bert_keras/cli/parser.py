@@ -19,10 +19,7 @@ from bert_keras.version import __version__
 VERBS = {
     "train": ("training", "fine-tune a model on a task and write a model folder"),
     "evaluate": ("training", "score a model on labelled rows"),
-    "shrink": (
-        "shrinking",
-        "write the smallest model that answers almost as well",
-    ),
+    "shrink": ("shrinking", "write the smallest model that answers almost as well"),
     "compare": (
         "training",
         "compare the scores, curves and settings of runs on a page",

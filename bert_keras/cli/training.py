@@ -521,11 +521,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         help="two or more folders that train or pretrain wrote",
     )
     add_path(
-        parser,
-        "output",
-        "FILE",
-        "HTML page to write; it opens offline",
-        required=True,
+        parser, "output", "FILE", "HTML page to write; it opens offline", required=True
     )
 
 

@@ -27,10 +27,7 @@ INT8_FILES = {
 }
 _XML = ".xml"  # OpenVINO's weights are in a .bin next to it
 # The answers from the outputs of the model, see `answers_graph`.
-ANSWER_FILES = {
-    "openvino": "openvino/answers.xml",
-    "onnx": "onnx/answers.onnx",
-}
+ANSWER_FILES = {"openvino": "openvino/answers.xml", "onnx": "onnx/answers.onnx"}
 NAMES = {
     "token_ids": "input_ids",
     "segment_ids": "token_type_ids",

@@ -38,11 +38,7 @@ from bert_keras.files.atomic import CARD
 from bert_keras.files.json_file import read_json
 from bert_keras.scoring.intervals import wilson_interval
 from bert_keras.tasks import TASKS, find_task
-from bert_keras.tasks.hugging_face import (
-    MULTI_LABEL,
-    SINGLE_LABEL,
-    from_model_config,
-)
+from bert_keras.tasks.hugging_face import MULTI_LABEL, SINGLE_LABEL, from_model_config
 
 VALIDATION = "cross-validation"  # the first word of such scores
 _LIBRARY = "bert_keras"
@@ -520,11 +516,7 @@ def _last_part(path: str) -> str:
 
 
 def _metadata(
-    name: str,
-    task: str,
-    splits: Mapping[str, Any],
-    hub_encoder: str,
-    model_type: str,
+    name: str, task: str, splits: Mapping[str, Any], hub_encoder: str, model_type: str
 ) -> str:
     """Return the block that the hub reads, as YAML."""
     from huggingface_hub import EvalResult, ModelCardData

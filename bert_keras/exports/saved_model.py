@@ -45,10 +45,7 @@ from bert_keras.files.json_file import json_text
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.model.encoder import is_of_packed_rows
 from bert_keras.tasks import name_of
-from bert_keras.tasks.protocols import (
-    input_specs,
-    respond,
-)
+from bert_keras.tasks.protocols import input_specs, respond
 from bert_keras.text.preprocessor import one_or_all
 
 # `tensorflow_model_server` 2.14 to 2.20 all have these (tf-text 2.12.1 on).

@@ -20,24 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_keras.answering.answering import (
-    DEFAULT,
-    Answering,
-    Measured,
-    Parts,
-    Spec,
-)
+from bert_keras.answering.answering import DEFAULT, Answering, Measured, Parts, Spec
 from bert_keras.answering.backend import Backend
 from bert_keras.errors import CheckpointError, ConfigError, counted, one_line
 from bert_keras.exports.answers_file import check_answers, read_answers_file
 from bert_keras.exports.engine_files import ANSWER_FILES, FILES, OUR_NAMES
 from bert_keras.exports.saved_model_folder import ANSWERS
-from bert_keras.inference.session import (
-    Session,
-    check_engine,
-    model_path,
-    session_of,
-)
+from bert_keras.inference.session import Session, check_engine, model_path, session_of
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.token_rows import Tokenized, TokenRows
 from bert_keras.reading.token_windows import TOKEN_PLACES

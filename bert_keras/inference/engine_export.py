@@ -22,12 +22,7 @@ from bert_keras.config import WINDOW_STARTS
 from bert_keras.data.columns import Columns
 from bert_keras.errors import BertKerasError, ConfigError
 from bert_keras.exports.answers_graph import NeedsTensorFlow, OtherIds
-from bert_keras.exports.engine_files import (
-    ANSWER_FILES,
-    FILES,
-    INT8_FILES,
-    all_files,
-)
+from bert_keras.exports.engine_files import ANSWER_FILES, FILES, INT8_FILES, all_files
 from bert_keras.exports.engine_graph import EngineGraph
 from bert_keras.exports.model_card import write_readme
 from bert_keras.exports.model_file import (

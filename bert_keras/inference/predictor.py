@@ -631,8 +631,7 @@ class Predictor:
                 # A graph tokenizes texts twice, which costs less than the padding left
                 # by an estimate from the characters: 29% of the rows for SMS messages.
                 measured = answering.measure(
-                    tuple([part[row] for row in rows] for part in texts),
-                    scored=scored,
+                    tuple([part[row] for row in rows] for part in texts), scored=scored
                 )
                 self._count(counts, measured, times[rows.start : rows.stop])
                 lengths = measured.read

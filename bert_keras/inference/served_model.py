@@ -17,11 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.answering.backend import Backend
-from bert_keras.errors import (
-    BertKerasError,
-    CheckpointError,
-    ConfigError,
-)
+from bert_keras.errors import BertKerasError, CheckpointError, ConfigError
 from bert_keras.exports.answers_file import check_answers, read_answers_file
 from bert_keras.exports.saved_model import (
     meta_graphs,

@@ -94,7 +94,7 @@ class _OpenVino(Session):
         openvino = check_installed("openvino")
         settings: dict[str, Any] = {
             # Otherwise OpenVINO computes in bfloat16 where the processor can.
-            "INFERENCE_PRECISION_HINT": "f32" if precision == "float32" else "bf16",
+            "INFERENCE_PRECISION_HINT": "f32" if precision == "float32" else "bf16"
         }
         if at_once == 1:
             settings["PERFORMANCE_HINT"] = "LATENCY"

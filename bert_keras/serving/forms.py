@@ -211,11 +211,7 @@ def _task_at(form: Form) -> str | None:
 
 
 def _made(
-    model: str,
-    form: Form,
-    texts: str | None,
-    place: Path,
-    reading: Mapping[str, Any],
+    model: str, form: Form, texts: str | None, place: Path, reading: Mapping[str, Any]
 ) -> str:
     """Return the folder of a new export; `texts` is a file that calibrates it.
 

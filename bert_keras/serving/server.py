@@ -27,10 +27,7 @@ _BACKLOG = 1024
 
 
 def serve(
-    paths: Sequence[str],
-    *,
-    config: ServeConfig | None = None,
-    is_quiet: bool = False,
+    paths: Sequence[str], *, config: ServeConfig | None = None, is_quiet: bool = False
 ) -> None:
     """Serve models until SIGTERM or Ctrl-C, then answer all accepted requests.
 

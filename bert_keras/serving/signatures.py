@@ -30,11 +30,7 @@ from bert_keras.serving.batch_choice import (
 )
 from bert_keras.serving.errors import RequestError
 from bert_keras.tasks.base import Task, roles_with
-from bert_keras.tasks.protocols import (
-    input_specs,
-    lengths_of,
-    text_specs,
-)
+from bert_keras.tasks.protocols import input_specs, lengths_of, text_specs
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -47,9 +43,7 @@ if TYPE_CHECKING:
     from bert_keras.text.preprocessor import Preprocessor
 else:
     tf, encoder, text_preprocessor = deferred(
-        "tensorflow",
-        "bert_keras.model.encoder",
-        "bert_keras.text.preprocessor",
+        "tensorflow", "bert_keras.model.encoder", "bert_keras.text.preprocessor"
     )
     served_model, saved_model, task_model = deferred(
         "bert_keras.inference.served_model",
@@ -246,12 +240,7 @@ class TextSignature(Signature):
         packs: whether the graph packs several texts into a row.
     """
 
-    def __init__(
-        self,
-        *given: Any,
-        lengths: Callable[..., Any],
-        packs: bool,
-    ) -> None:
+    def __init__(self, *given: Any, lengths: Callable[..., Any], packs: bool) -> None:
         super().__init__(*given)
         self._lengths = lengths
         self._packs = packs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,7 @@ from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.notes import say
 from bert_keras.runs.progress import every_few_seconds
 from bert_keras.settings import CORPUS_FORMS, LEARNERS, REPLACED_TOKEN
+from bert_keras.tasks import setting_value
 
 if TYPE_CHECKING:
     from bert_keras.corpus.documents import CorpusReport
@@ -373,17 +373,16 @@ def _given_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of the new model's config that `--set` gives.
 
     Raises:
-        ConfigError: one has no value.
+        ConfigError: one has no value, or two.
     """
     found = {}
     for given in options.settings:
         name, equals, value = given.partition("=")
         if not equals:
             raise ConfigError(f"`--set` must be NAME=VALUE; received {given!r}")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value  # a plain string
+        if name in found:
+            raise ConfigError(f"`--set` must give {name} once; received {given!r} too")
+        found[name] = setting_value(value)
     return found
 
 

@@ -58,11 +58,8 @@ def answers_function(task: Task, outputs: Mapping[str, Any]) -> Any:
         raise NeedsTensorFlow(f"the task {task.name} reads texts in its own way")
     batch = task.row_reader.answer_specs()
     specs = {
-        **{
-            name: tf.TensorSpec(each.shape, each.dtype, name)
-            for name, each in outputs.items()
-        },
-        **batch,
+        name: tf.TensorSpec(each.shape, each.dtype, name)
+        for name, each in outputs.items()
     }
 
     def answers(**given: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -75,7 +72,7 @@ def answers_function(task: Task, outputs: Mapping[str, Any]) -> Any:
 
     graph = tf.function(answers, autograph=False)
     try:
-        return graph.get_concrete_function(**specs)
+        return graph.get_concrete_function(**specs, **batch)
     except (KeyError, AttributeError) as error:
         raise NeedsTensorFlow(
             f"the answers of {task.name} need more than its outputs: {one_line(error)}"

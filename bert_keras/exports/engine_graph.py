@@ -65,8 +65,7 @@ class EngineGraph(keras.Model):
         exporters name them in the order of this dict.
         """
         found = self.specs()
-        weights = self._weights_by_name() if self._with_weights else {}
-        for name, value in weights.items():
+        for name, value in self._weight_inputs().items():
             found[name] = keras.InputSpec(
                 shape=value.shape, dtype=value.dtype, name=name
             )
@@ -99,8 +98,8 @@ class EngineGraph(keras.Model):
 
     def weights_by_input(self) -> dict[str, np.ndarray]:
         """Return the weights by the names of their inputs."""
-        found = self._weights_by_name() if self._with_weights else {}
-        return {name: np.asarray(each.value) for name, each in found.items()}
+        found = self._weight_inputs().items()
+        return {name: np.asarray(each.value) for name, each in found}
 
     def call(self, inputs: dict[str, Any], training: bool = False) -> Any:
         model, named = self._parts()
@@ -115,14 +114,15 @@ class EngineGraph(keras.Model):
             given[name] = keras.ops.broadcast_to(places, shape)
         if not self._with_weights:
             return named(given, training=training)
-        weights = self._weights_by_name().items()
+        weights = self._weight_inputs().items()
         values = [(variable, inputs[name]) for name, variable in weights]
         with keras.StatelessScope(state_mapping=values):
             return named(given, training=training)
 
-    def _weights_by_name(self) -> dict[str, Any]:
-        model, _ = self._parts()
-        return {f"weight_{i:05}": each for i, each in enumerate(model.variables)}
+    def _weight_inputs(self) -> dict[str, Any]:
+        """Return the weights that are inputs, by the names of these."""
+        weights = self._parts()[0].variables if self._with_weights else []
+        return {f"weight_{i:05}": each for i, each in enumerate(weights)}
 
 
 def inputs_of(model: keras.Model) -> dict[str, Any]:

@@ -204,13 +204,7 @@ def model_card(
         facts["source_format"] = form.format(**facts)
     facts["scores"] = rows = _score_rows(report, facts["task"])
     facts["has_intervals"] = any("(" in cell for row in rows[1:] for cell in row[1:])
-    facts["metadata"] = _metadata(
-        name,
-        facts["task"],
-        facts["splits"],
-        encoder if is_on_hub else "",
-        facts["model_type"],
-    )
+    facts["metadata"] = _metadata(facts, encoder if is_on_hub else "")
     return _template().render(facts)
 
 
@@ -370,7 +364,9 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         which = " of each layer" if settings.get("layers") == "all" else ""
         pooled = f"{settings['pooling']} of the tokens' vectors{which}{length}"
         rows.append(("the head reads", pooled))
-    if engine := _engine_of(folder):
+    answers = folder / "answers.json"  # of a folder for an engine
+    engine = read_json(answers) if answers.is_file() else {}
+    if engine:
         rows.append(("weights", f"in {engine['precision']}, `{engine['model']}`"))
     longest = max_length or encoder.max_position_embeddings
     rows.append(("longest input", f"{longest} tokens{_longer(settings)}"))
@@ -425,12 +421,6 @@ def _from_logits(task: str, settings: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _engine_of(folder: Path) -> Mapping[str, Any]:
-    """Return what a folder for an engine says of its model; empty for other folders."""
-    file = folder / "answers.json"
-    return read_json(file) if file.is_file() else {}
-
-
 def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts about data and training in a report."""
     data: Mapping[str, Any] = report.get("data", {})
@@ -444,7 +434,8 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
     classes: Mapping[str, int] = data.get("train", {}).get("classes", {})
     settings: Mapping[str, Any] = report.get("settings", {})
     environment: Mapping[str, Any] = report.get("environment", {})
-    validation = next((s for s in _splits(report) if s.startswith(VALIDATION)), "")
+    splits = _splits(report)
+    validation = next((s for s in splits if s.startswith(VALIDATION)), "")
     training = [("setting", "value")]
     choices: Sequence[Mapping[str, str]] = report.get("choices", ())
     chosen = {row["name"].replace(" ", "_") for row in choices}
@@ -459,23 +450,21 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
         "is_trained": bool(settings),
         "has_dev": "dev" in report.get("scores", {}) and "best_epoch" in settings,
         "validation": validation,
-        "trained_on": _splits(report).get(validation, {}).get("trained_on", ""),
+        "trained_on": splits.get(validation, {}).get("trained_on", ""),
         "classes": [f"{_code(name)} {count:,}" for name, count in classes.items()],
-        "splits": _splits(report),
+        "splits": splits,
         "best_score": report.get("best_score"),
         "runs": len(_runs(report).get("per_run", ())),
         "students": _student_rows(report),
         "max_drop": settings.get("max_drop"),
         "teacher": _last_part(settings.get("teacher") or ""),
         "training": training if len(training) > 1 else [],
-        "choices": _choice_rows(choices),
+        "choices": _choice_rows(choices) if choices else [],
     }
 
 
 def _choice_rows(choices: Sequence[Mapping[str, str]]) -> list[tuple[str, ...]]:
     """Return the table of what a run decided, and why."""
-    if not choices:
-        return []
     cells = [(row["name"], row["value"], _plain(row["reason"])) for row in choices]
     return [("choice", "value", "reason"), *cells]
 
@@ -515,12 +504,11 @@ def _last_part(path: str) -> str:
     return os.path.basename(os.path.normpath(path)) if path else ""
 
 
-def _metadata(
-    name: str, task: str, splits: Mapping[str, Any], hub_encoder: str, model_type: str
-) -> str:
+def _metadata(facts: Mapping[str, Any], hub_encoder: str) -> str:
     """Return the block that the hub reads, as YAML."""
     from huggingface_hub import EvalResult, ModelCardData
 
+    task: str = facts["task"]
     pipeline = _PIPELINES.get(task) if task else _FEATURES
     results = [
         EvalResult(
@@ -530,16 +518,20 @@ def _metadata(
             metric_type=key,
             metric_value=value,
         )
-        for split, scores in splits.items()
+        for split, scores in facts["splits"].items()
         for key, value in _numbers(scores)
     ]
     return ModelCardData(
         base_model=hub_encoder.partition("@")[0] or None,
         eval_results=results or None,
         library_name=_LIBRARY,
-        model_name=name,
+        model_name=facts["name"],
         pipeline_tag=pipeline,
-        tags=[model_type, "keras", *([task.replace(":", "-")] if task else [])],
+        tags=[
+            facts["model_type"],
+            "keras",
+            *([task.replace(":", "-")] if task else []),
+        ],
     ).to_yaml()
 
 

@@ -23,13 +23,7 @@ from bert_keras.answering.backend import Backend
 from bert_keras.answering.frozen_weights import FrozenWeights, gains_by_freezing
 from bert_keras.checkpoints.checkpoint import as_checkpoint_error
 from bert_keras.config import BertConfig
-from bert_keras.errors import (
-    BertKerasError,
-    CheckpointError,
-    one_line,
-    reason_of,
-    shown,
-)
+from bert_keras.errors import BertKerasError, CheckpointError, reason_of, shown
 from bert_keras.exports.answers_file import FORMAT
 from bert_keras.exports.saved_model_folder import ANSWERS, EXTRA, GRAPH, versions
 from bert_keras.exports.warmup import (
@@ -56,25 +50,11 @@ TEXT_OPS = frozenset(
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 # A folder with one of these files is a model, not a folder of versions.
 _OF_A_MODEL = ("config.json", "model.safetensors", GRAPH)
+_EXTRAS = ("vocab.txt", "tokenizer_config.json", "tokenizer.json", ANSWERS, WARMUP)
 _FILES = frozenset(  # of a SavedModel of ours
-    (
-        GRAPH,
-        "fingerprint.pb",
-        "assets",
-        BATCHING,
-        "variables/variables.index",
-        "variables/variables.data-00000-of-00001",
-        *(
-            f"{EXTRA}/{name}"
-            for name in (
-                "vocab.txt",
-                "tokenizer_config.json",
-                "tokenizer.json",
-                ANSWERS,
-                WARMUP,
-            )
-        ),
-    )
+    [GRAPH, "fingerprint.pb", "assets", BATCHING]
+    + [f"variables/variables.{name}" for name in ("index", "data-00000-of-00001")]
+    + [f"{EXTRA}/{name}" for name in _EXTRAS]
 )
 
 
@@ -112,16 +92,14 @@ def export_model(model: keras.Model, output: str | os.PathLike[str]) -> Path:
             raise CheckpointError(
                 f"{target}: must be a folder of versions 1, 2 …; holds {name}"
             )
-    try:
+    with as_checkpoint_error(
+        f"{target}: cannot be written", OSError, tf.errors.OpError
+    ):
         target.mkdir(parents=True, exist_ok=True)
         with new_folder(target, ".writing-") as new:
             _write(model, new)
             new.chmod(0o755)
             return _publish(new, target)
-    except (OSError, tf.errors.OpError) as error:
-        raise CheckpointError(
-            f"{target}: cannot be written: {reason_of(error)}"
-        ) from None
 
 
 def write_saved_model(model: keras.Model, folder: str | os.PathLike[str]) -> None:
@@ -213,18 +191,13 @@ def _write_for_servers(
         try:
             endpoints[name](*inputs.values())
         except (tf.errors.OpError, ValueError) as error:
+            first = {key: value.numpy().tolist()[0] for key, value in inputs.items()}
             raise BertKerasError(
                 f"the signature `{name}` must accept any texts, since a server sends "
-                f"warm-up requests; it rejects {shown(_plain(inputs))}: "
-                f"{reason_of(error)}"
+                f"warm-up requests; it rejects {shown(first)}: {reason_of(error)}"
             ) from None
     write_warmup(folder / EXTRA / WARMUP, requests)
     write_batching(folder / BATCHING, signatures)
-
-
-def _plain(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
-    """Return the first row of each input, for errors."""
-    return {name: value.numpy().tolist()[0] for name, value in inputs.items()}
 
 
 def _save_graphs(
@@ -336,16 +309,12 @@ def meta_graphs(folder: Path) -> list[Any]:
         CheckpointError: it is missing or broken.
     """
     check_no_pointer(folder / GRAPH)
-    try:
+    with as_checkpoint_error(f"{folder}: a broken SavedModel", OSError, DecodeError):
         read = (folder / GRAPH).read_bytes()
         found = list(saved_model_pb2.SavedModel.FromString(read).meta_graphs)
         if not found:
             raise DecodeError("contains no graph")
         return found
-    except (OSError, DecodeError) as error:
-        raise CheckpointError(
-            f"{folder}: a broken SavedModel: {one_line(reason_of(error))}"
-        ) from None
 
 
 def ops_of(graph: Any) -> set[str]:
@@ -360,17 +329,15 @@ def refuse_unknown_ops(graphs: Iterable[Any]) -> None:
     for graph in graphs:
         functions = {function.signature.name for function in graph.library.function}
         names |= ops_of(graph) - functions
-    unknown = sorted(name for name in names - TEXT_OPS if not _is_core(name))
+    unknown = sorted(
+        name
+        for name in names - TEXT_OPS - {"_Arg", "_Retval"}
+        # Add-on ops have no raw op.
+        if name in _PYTHON_OPS or not hasattr(tf.raw_ops, name)
+    )
     if unknown:
         raise BertKerasError(
             "the graph must hold core TensorFlow ops and "
             f"{', '.join(sorted(TEXT_OPS))} only, for a stock server to load it; "
             f"it holds {', '.join(unknown)}"
         )
-
-
-def _is_core(name: str) -> bool:
-    """Return whether an op is built into TensorFlow: add-on ops have no raw op."""
-    if name in _PYTHON_OPS:
-        return False
-    return hasattr(tf.raw_ops, name) or name in ("_Arg", "_Retval")

@@ -124,11 +124,8 @@ def load_predictor(
         return Predictor(found)
     exported = find_saved_model(folder)
     if exported is not None and is_exported(exported):
-        for name, given, default in (
-            ("precision", precision, "float32"),
-            ("engine", engine or "tensorflow", "tensorflow"),
-        ):
-            if given != default:
+        for name, given in (("precision", precision), ("engine", engine)):
+            if given not in ("float32", "tensorflow", None):
                 raise ConfigError(
                     f"`{name}` must be left out for a SavedModel: the export has "
                     f"fixed it; received {given!r}"

@@ -47,25 +47,16 @@ _TRUNCATED = "x-truncated-tokens"  # a header; these answers have no place for i
 _UNIT = 1e-3  # of the norm of a vector of length 1
 _PROMPTS = ("query", "document")  # signatures with a prompt before each text
 # Fields that change nothing here, with the values that do not; `None`: any value.
-_WITHOUT_EFFECT: dict[str, tuple[Any, ...] | None] = {
-    "truncation_direction": ("Right", "right"),  # TEI
+_Fields = Mapping[str, tuple[Any, ...] | None]
+_OF_TEI: _Fields = {"truncation_direction": ("Right", "right")}
+_OF_DOCUMENTS: _Fields = {"priority": None, "rank_fields": (["text"],)}  # Cohere
+_OF_EMBEDDINGS: _Fields = {
     "user": None,  # OpenAI
     "modality": ("text",),  # infinity
     "embedding_type": ("float",),  # Jina, as the next two
     "late_chunking": (False,),
     "return_multivector": (False,),
-    "priority": None,  # Cohere, as the next one
-    "rank_fields": (["text"],),
 }
-_OF_TEI = ("truncation_direction",)
-_OF_DOCUMENTS = ("priority", "rank_fields")
-_OF_EMBEDDINGS = (
-    "user",
-    "modality",
-    "embedding_type",
-    "late_chunking",
-    "return_multivector",
-)
 # Scores of a sigmoid are float32: of a score of 1, the logit is above this.
 _MOST_PROBABLE = 1 - 2**-25
 _FLAGS = (  # fields that are true or false
@@ -353,7 +344,7 @@ class EmbeddingApis:
         needed: str,
         *,
         may: Sequence[str],
-        without_effect: Sequence[str] = _OF_TEI,
+        without_effect: _Fields = _OF_TEI,
     ) -> dict[str, Any]:
         """Return the JSON of a request, of which no field may be unknown."""
         return _needed(await self._body(request), needed, may, without_effect)
@@ -556,7 +547,7 @@ def _needed(
     given: Mapping[str, Any],
     needed: str,
     may: Sequence[str],
-    without_effect: Sequence[str],
+    without_effect: _Fields,
 ) -> dict[str, Any]:
     """Return the fields of a body that must have one of them, see `_checked`."""
     if needed not in given:
@@ -571,15 +562,15 @@ def _checked(
     where: str,
     given: Mapping[str, Any],
     may: Sequence[str],
-    without_effect: Sequence[str],
+    without_effect: _Fields,
 ) -> dict[str, Any]:
     """Return fields of which none is unknown, and flags are true or false.
 
     A field without a value is left out, and so is one without an effect.
     """
     found = {name: each for name, each in given.items() if each is not None}
-    for name in without_effect:
-        value, allowed = found.pop(name, None), _WITHOUT_EFFECT[name]
+    for name, allowed in without_effect.items():
+        value = found.pop(name, None)
         if not (value is None or allowed is None or value in allowed):
             raise RequestError(
                 f"`{name}` must be {json.dumps(allowed[0])}; received {shown(value)}"

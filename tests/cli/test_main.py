@@ -1175,6 +1175,7 @@ def test_pretraining_from_a_corpus(
         ([*new, "--size", "1/x/2"], "1/x/2"),
         (["--size", "tiny"], "`--vocab` must be given for a new model"),
         ([*new, "--set", "dropout=0"], "unknown key dropout"),
+        ([*new, "--set", "a=1", "--set", "a=2"], "`--set` must give a once"),
         (["--encoder", str(run / "model"), "--set", "a=1"], "`--set` is for a new"),
         ([*new, "--accumulation", "3"], "`accumulation` must divide `batch_size`"),
         ([*new, "--encoder", "x"], "not allowed with argument"),

@@ -83,23 +83,16 @@ class AnswerSession:
                 f"it names {counted(len(facts['outputs']), 'outputs')}, and the graph "
                 f"of answers has {len(outputs)}"
             )
-        outputs = [
-            spec._replace(name=name)
-            for spec, name in zip(outputs, facts["outputs"], strict=True)
-        ]
-        self._outputs = [spec.name for spec in outputs]
         self._strings = np.array([x.encode() for x in facts["strings"]], object)
         self._are_strings = frozenset(facts["string_outputs"])
+        self._specs = []
+        for name, spec in zip(facts["outputs"], outputs, strict=True):
+            dtype = np.dtype(object) if name in self._are_strings else spec.dtype
+            self._specs.append(Spec(name, spec.shape, dtype))
         self._outputs_by_signature = {
             name: [Spec(x["name"], x["shape"], np.dtype(x["dtype"])) for x in held]
             for name, held in facts.get("spelled", {}).items()
         }
-        self._specs = [
-            spec._replace(dtype=np.dtype(object))
-            if spec.name in self._are_strings
-            else spec
-            for spec in outputs
-        ]
 
     def outputs(self, signature: str) -> dict[str, Spec]:
         """Return the answers of a signature of the task by name."""
@@ -120,7 +113,8 @@ class AnswerSession:
             if values.dtype.kind == "O":  # such as the classes of a request
                 values, strings = _numbered(values, strings)
             given[spec.name] = values.astype(spec.dtype, copy=False)
-        found = dict(zip(self._outputs, computed or self._run(given), strict=True))
+        names = [spec.name for spec in self._specs]
+        found = dict(zip(names, computed or self._run(given), strict=True))
         for name in self._are_strings:
             found[name] = strings[found[name]]
         return found

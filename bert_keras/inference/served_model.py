@@ -116,7 +116,7 @@ class ServedModel(Backend):
         """Return the model's outputs for the padded layout, or the answers in their
         place for a task with `answers_ids`.
         """
-        signature = self._signature("ids")
+        signature = self._served.signatures["ids"]
         names = signature.structured_input_signature[1]
         try:
             outputs = signature(**{name: batch[name] for name in names})
@@ -144,7 +144,7 @@ class ServedModel(Backend):
             if [spec.shape.rank for spec in specs] == ranks:
                 given = {s.name: part for s, part in zip(specs, parts, strict=True)}
                 # A SavedModel lists its outputs in any order.
-                return dict(sorted(self._signature(name)(**given).items()))
+                return dict(sorted(self._served.signatures[name](**given).items()))
         raise CheckpointError(f"{self._folder}: no signature takes ranks {ranks}")
 
     def functions(self) -> dict[str, Any]:
@@ -168,12 +168,12 @@ class ServedModel(Backend):
 
     def check(self) -> None:
         """Raise a CheckpointError unless signatures and answers match the task."""
-        for name, specs in {**input_specs(self._task), "ids": None}.items():
+        for name, specs in {**input_specs(self._task), "ids": ()}.items():
             if name not in self._served.signatures:
                 raise CheckpointError(f"{self._folder}: has no signature `{name}`")
-            inputs = self._signature(name).structured_input_signature[1]
-            wanted = None if specs is None else {spec.name: spec for spec in specs}
-            if wanted is not None and (
+            inputs = self._served.signatures[name].structured_input_signature[1]
+            wanted = {spec.name: spec for spec in specs}
+            if wanted and (
                 set(inputs) != set(wanted)
                 or any(inputs[k].dtype != tf.string for k in inputs)
                 or any(inputs[k].shape.rank != wanted[k].shape.rank for k in inputs)
@@ -183,9 +183,6 @@ class ServedModel(Backend):
                     f"for {self._task.name}; it takes {', '.join(inputs)}"
                 )
         check_graph_answers(self, self._folder, f"{EXTRA}/{ANSWERS}")
-
-    def _signature(self, name: str) -> Any:
-        return self._served.signatures[name]
 
 
 def check_graph_answers(model: Backend, folder: Path, record: str) -> None:

@@ -65,7 +65,7 @@ class SearchSignature(Signature):
             kinds["search_scores"] = "float32"
         outputs = [TensorInfo(*each, (None, count)) for each in sorted(kinds.items())]
         super().__init__(SEARCH, vectors.inputs, outputs, vectors.function)
-        self.search = search
+        self.search, self.choose = search, vectors.choose
         self._vectors, self._index, self._top = vectors, index, count
         self._ranker, self._candidates = ranker, min(candidates, len(index.texts))
         names = index.lines if index.ids is None else index.ids
@@ -90,9 +90,6 @@ class SearchSignature(Signature):
             dataclasses.replace(row, values=(query, row))
             for query, row in zip(parts[0], rows, strict=True)
         ]
-
-    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
-        return self._vectors.choose(lengths, max_tokens)
 
     def warm_up(self, parts: Parts) -> None:
         """Compute pairs of N texts; the signature of the vectors is warmed up."""

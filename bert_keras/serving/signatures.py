@@ -135,8 +135,11 @@ class Signature:
         may_be_empty: the names of inputs whose texts may be empty.
         search: how it searches an index, as plain values, of which `top` is the largest
             number of texts of an answer; `None` if it does not.
+        choose: returns the indices of rows to compute with the first one, from their
+            lengths and the maximum tokens of a batch, see `batch_choice`.
     """
 
+    choose: Callable[[Sequence[int], int], list[int]] = staticmethod(group_by_length)
     longest_row: int | None = None
     may_be_empty: frozenset[str] = frozenset()
     search: Mapping[str, Any] | None = None
@@ -191,10 +194,6 @@ class Signature:
         """Return the rows of N texts, given as a list of N values for each input."""
         raise NotImplementedError
 
-    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
-        """Return the indices of rows to compute with the first, see `batch_choice`."""
-        return group_by_length(lengths, max_tokens)
-
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         """Return the answers of rows, [B, …] each, and the tokens, padding included."""
         raise NotImplementedError
@@ -244,6 +243,8 @@ class TextSignature(Signature):
         super().__init__(*given)
         self._lengths = lengths
         self._packs = packs
+        if packs:
+            self.choose = pack_first_fit
         self._wide = [each.name for each in self.outputs if None in each.shape[1:]]
         ranks = [len(each.shape) for each in self.inputs]
         self._listed = ranks.index(2) if 2 in ranks else None
@@ -263,9 +264,6 @@ class TextSignature(Signature):
             for row, choices in zip(rows, parts[self._listed], strict=True):
                 row.length *= len(choices)
         return rows
-
-    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
-        return (pack_first_fit if self._packs else group_by_length)(lengths, max_tokens)
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         parts = list(zip(*(row.values for row in rows), strict=True))
@@ -355,6 +353,8 @@ class TokenSignature(Signature):
     `function` computes the signature `ids`, for a single text.
     """
 
+    choose = staticmethod(pack_or_group)
+
     def __init__(
         self,
         *given: Any,
@@ -385,9 +385,6 @@ class TokenSignature(Signature):
             values = ids[end - size : end], segments[end - size : end]
             rows.append(Row(int(size), values, lost=int(missing)))
         return rows
-
-    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
-        return pack_or_group(lengths, max_tokens)
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         lines, columns, longest = rows_of([row.length for row in rows])
@@ -429,6 +426,8 @@ class IdsSignature(Signature):
         longest_row: see `Signature`.
     """
 
+    choose = staticmethod(of_one_shape)
+
     def __init__(self, *given: Any, longest_row: int) -> None:
         super().__init__(*given)
         self.longest_row = longest_row
@@ -448,9 +447,6 @@ class IdsSignature(Signature):
                 )
             rows.append(Row(max(array.size for array in arrays), arrays, shapes))
         return rows
-
-    def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
-        return of_one_shape(lengths, max_tokens)
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         parts = zip(*(row.values for row in rows), strict=True)

@@ -74,13 +74,15 @@ def check_answers(
         answer: returns the answers to one text as arrays [1, …].
         errors: what may be raised besides the errors of Python's types.
     """
+    kinds: tuple[type[Exception], ...] = (KeyError, ValueError, TypeError, IndexError)
+    kinds += (AttributeError, *errors)
     try:
         (row,) = rows_of(answer(), task.name)
         classes, by_class = getattr(task, "classes", ()), row.get("probabilities")
         if classes and isinstance(by_class, dict):
             if list(by_class) != list(classes):
                 raise ValueError(f"its classes are {listed(list(by_class))}")
-    except (LookupError, ValueError, TypeError, AttributeError, *errors) as error:
+    except kinds as error:
         raise CheckpointError(
             f"{folder}: the graph does not answer as {task.name} "
             f"with the settings in {record}: {type(error).__name__}: "

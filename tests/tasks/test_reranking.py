@@ -181,7 +181,7 @@ def test_a_classifier_of_pairs_sorts_a_search(
     assert main([*given, "--rerank", folder]) == 2
     assert "whose `positive_class` names the class" in capsys.readouterr().err
     assert main([*given, "--positive-class", "1"]) == 2
-    assert "only with --rerank; received 1" in capsys.readouterr().err
+    assert "`--positive-class` needs `--rerank`; received 1" in capsys.readouterr().err
     assert main([*given, "--rerank", folder, "--positive-class", "1"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     pairs = [("win cash", text) for text in texts]

@@ -194,24 +194,25 @@ def encoder_shapes(config: BertConfig) -> dict[str, Shape]:
     return shapes
 
 
+# Each size is the length of a weight's first axis.
 _SIZES = {
-    "vocab_size": ("bert/embeddings/word_embeddings", 0),
-    "hidden_size": ("bert/encoder/layer_0/output/LayerNorm/gamma", 0),
-    "max_position_embeddings": ("bert/embeddings/position_embeddings", 0),
-    "type_vocab_size": ("bert/embeddings/token_type_embeddings", 0),
-    "intermediate_size": ("bert/encoder/layer_0/intermediate/dense/bias", 0),
+    "vocab_size": "bert/embeddings/word_embeddings",
+    "hidden_size": "bert/encoder/layer_0/output/LayerNorm/gamma",
+    "max_position_embeddings": "bert/embeddings/position_embeddings",
+    "type_vocab_size": "bert/embeddings/token_type_embeddings",
+    "intermediate_size": "bert/encoder/layer_0/intermediate/dense/bias",
 }
 
 
 def encoder_sizes(shapes: Mapping[str, Shape], *, place: Path) -> dict[str, int]:
     """Return the sizes that the shapes of an encoder's weights give; not the heads."""
     sizes = {}
-    for size, (name, axis) in _SIZES.items():
-        if len(shapes.get(name, ())) <= axis:
+    for size, name in _SIZES.items():
+        if not shapes.get(name):
             raise CheckpointError(
                 f"{place}: contains no `{name}`, which gives `{size}`"
             )
-        sizes[size] = shapes[name][axis]
+        sizes[size] = shapes[name][0]
     layers = {name.split("/")[2] for name in shapes if "/layer_" in name}
     return {**sizes, "num_hidden_layers": len(layers)}
 

@@ -594,7 +594,11 @@ _OF_OUTPUT = {
     "decoder.cls.predictions.decoder.weight": DECODER_OUTPUT,
     "decoder.cls.predictions.decoder.bias": DECODER_BIAS,
 }
-_FROM_PROJECTION = {theirs: ours for ours, theirs in PROJECTION.items()}
+_FROM_PROJECTION = {
+    name: ours
+    for ours, theirs in PROJECTION.items()
+    for name in (theirs, f"{ours}{_TENSORFLOW_SUFFIX}")
+}
 _CROSS = "crossattention"
 
 
@@ -609,44 +613,31 @@ def shared_names(num_hidden_layers: int) -> set[str]:
 
 
 def from_encoder_decoder(name: str) -> Renamed | None:
-    """Return the canonical name of a weight of an `EncoderDecoderModel`, or `None`."""
-    if is_tensorflow(name):
-        return _from_tensorflow_side(name.removesuffix(_TENSORFLOW_SUFFIX))
+    """Return the canonical name of a weight of an `EncoderDecoderModel`, or `None`.
+
+    The two models of a `TFEncoderDecoderModel` are its layers `encoder` and `decoder`,
+    each with TensorFlow's names.
+    """
     if name in _FROM_PROJECTION:
         return Renamed(_FROM_PROJECTION[name], name.endswith(".weight"))
-    side, _, rest = name.partition(".")
+    if name in _OF_OUTPUT:
+        return Renamed(_OF_OUTPUT[name], False)
+    of_torch = not is_tensorflow(name)
+    step = "." if of_torch else "/"
+    side, _, rest = name.partition(step)
     if side == "encoder":
         return from_huggingface(rest)
     if side != "decoder":
-        return from_huggingface(name) if "/" in name else None
-    if name in _OF_OUTPUT:
-        return Renamed(_OF_OUTPUT[name], False)
+        return from_huggingface(name) if of_torch and "/" in name else None
     # Cross-attention has the parts of self-attention.
-    crosses = f".{_CROSS}." in rest
-    if crosses:
-        rest = rest.replace(f".{_CROSS}.", ".attention.")
-    found = None if "/" in rest else from_huggingface(rest)
+    plain = rest.replace(f"{step}{_CROSS}{step}", f"{step}attention{step}")
+    found = None if of_torch and "/" in rest else from_huggingface(plain)
     if found is None:
         return None
-    ours = found.name.replace("/attention/", f"/{_CROSS}/") if crosses else found.name
+    ours = found.name
+    if plain != rest:
+        ours = ours.replace("/attention/", f"/{_CROSS}/")
     return Renamed(f"decoder/{ours}", found.transpose)
-
-
-def _from_tensorflow_side(name: str) -> Renamed | None:
-    """Return the canonical name of a weight of a `TFEncoderDecoderModel`.
-
-    Its two models are the layers `encoder` and `decoder`, each with TensorFlow's names.
-    """
-    if name in PROJECTION:
-        return Renamed(name, False)
-    side, _, rest = name.partition("/")
-    crosses = f"/{_CROSS}/" in rest and side == "decoder"
-    plain = rest.replace(f"/{_CROSS}/", "/attention/") if crosses else rest
-    found = from_huggingface(f"{plain}{_TENSORFLOW_SUFFIX}")
-    if found is None or side not in ("encoder", "decoder"):
-        return None
-    ours = found.name.replace("/attention/", f"/{_CROSS}/") if crosses else found.name
-    return Renamed(ours if side == "encoder" else f"decoder/{ours}", False)
 
 
 def to_encoder_decoder(name: str) -> Renamed:

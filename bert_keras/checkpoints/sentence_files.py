@@ -99,9 +99,9 @@ def encoder_folder(folder: Path) -> Path:
     if not (folder / MODULES).is_file():
         return folder
     with contextlib.suppress(CheckpointError):  # `read_sentence_files` raises it
-        for kind, place in steps_of(folder)[:1]:
-            if kind in ENCODERS and (folder / place / CONFIG).is_file():
-                return folder / place
+        for step in steps_of(folder)[:1]:
+            if step.kind in ENCODERS and (step.path / CONFIG).is_file():
+                return step.path
     return folder
 
 
@@ -163,13 +163,13 @@ def _check_pair_modules(folder: Path) -> None:
     if not (folder / MODULES).is_file():
         return
     steps = steps_of(folder)
-    kinds = [kind for kind, _ in steps]
+    kinds = [step.kind for step in steps]
     if len(kinds) != 1 or kinds[0] not in ENCODERS:
         raise CheckpointError(
             f"{folder / MODULES}: must name the step Transformer alone for a "
             f"cross-encoder; names {one_line(', '.join(kinds)) or 'none'}"
         )
-    check_encoder_module(Step(kinds[0], folder / steps[0][1]), PAIRS)
+    check_encoder_module(steps[0], PAIRS)
 
 
 def pair_scores(config: Mapping[str, Any]) -> str | None:
@@ -214,7 +214,7 @@ def read_sentence_files(folder: Path, *, head: int = 0) -> dict[str, Any]:
     """
     if not (folder / MODULES).is_file():
         return {}
-    kinds, settings = [kind for kind, _ in steps_of(folder)], _settings(folder)
+    kinds, settings = [step.kind for step in steps_of(folder)], _settings(folder)
     if settings.get("model_type") == PAIRS:
         return {}
     if is_late_interaction(kinds, settings):
@@ -267,9 +267,9 @@ def _dense_vectors(folder: Path, head: int) -> dict[str, Any]:
 
 def _sparse(folder: Path) -> dict[str, Any]:
     """Return the settings of a `SparseEncoder` with a masked-LM head."""
-    (first, place), (_, pooling) = steps_of(folder)
-    check_encoder_module(Step(first, folder / place), SPARSE)
-    path = folder / pooling / CONFIG
+    encoder, pooling = steps_of(folder)
+    check_encoder_module(encoder, SPARSE)
+    path = pooling.path / CONFIG
     check_keys(path, SPLADE, read_json(path), MODULE_TABLE[SPLADE].keys)
     most = {"max_active_dims": _settings(folder).get("max_active_dims")}
     check_keys(folder / MODEL_SETTINGS, SPARSE, most, MODEL_KEYS)
@@ -380,7 +380,7 @@ def dense_tensors(folder: Path) -> dict[str, StoredTensor]:
 
 def _dense_steps(folder: Path) -> tuple[Step, ...]:
     """Return the `Dense` modules on the tokens or on the text's vector."""
-    kinds = [kind for kind, _ in steps_of(folder)]
+    kinds = [step.kind for step in steps_of(folder)]
     if is_late_interaction(kinds, _settings(folder)):
         return token_chain_of(folder).dense
     return chain_of(folder).dense
@@ -471,58 +471,53 @@ def write_sentence_files(
             query_expansion=query_expansion,
             attend_expansion=attend_expansion,
         )
+    lengths: dict[str, Any] = {"max_seq_length": max_length, "do_lower_case": False}
     if for_pylate is not None:
-        lengths = {"max_seq_length": max_length, "do_lower_case": False}
-        _write(folder / SETTINGS, lengths)
-        _write(folder / MODEL_SETTINGS, for_pylate)
-        _write(folder / MODULES, _entries(["Transformer", *[DENSE] * len(dense)], _OWN))
-        _write_dense_configs(folder, dense, hidden_size)
-        return
-    _write(
-        folder / MODULES, _modules(kind, dense, normalize=normalize, head=bool(head))
-    )
-    settings: dict[str, Any] = {"max_seq_length": max_length, "do_lower_case": False}
-    settings |= {"query_length": query_length} if query_length else {}
-    settings |= {"document_length": document_length} if document_length else {}
-    if query_expansion:
-        is_fixed = query_length == query_expansion
-        settings["query_expansion"] = {
-            "strategy": "fixed" if is_fixed else "min",
-            "attend": attend_expansion,
-            "token": None,
-            "length": query_expansion,
-        }
-    _write(folder / SETTINGS, settings)
-    texts = dict(prompts or {})
-    for name in DOCUMENT_PROMPTS:
-        if name in texts:
-            texts.setdefault("document", texts[name])
-    prompting: dict[str, Any] = {"prompts": texts}
-    prompting |= {"default_prompt_name": default_prompt} if default_prompt else {}
-    prompting |= {"truncate_dim": truncate_dim} if truncate_dim else {}
-    prompting |= {"model_type": _MODEL_TYPES[kind]} if kind in _MODEL_TYPES else {}
-    measure = measure or _MEASURES.get(kind, "cosine")
-    _write(folder / MODEL_SETTINGS, {**prompting, "similarity_fn_name": measure})
-    if kind == "sparse":
-        how = {"pooling_strategy": "max", "activation_function": "relu"}
-        _write(folder / f"1_{SPLADE}" / CONFIG, how)
-        return
+        settings = for_pylate
+        modules = _entries(["Transformer", *[DENSE] * len(dense)], _OWN)
+        dense = [{**layer, "on_tokens": False} for layer in dense]  # there all are
+    else:
+        modules = _modules(kind, dense, normalize=normalize, head=bool(head))
+        lengths |= {"query_length": query_length} if query_length else {}
+        lengths |= {"document_length": document_length} if document_length else {}
+        if query_expansion:
+            is_fixed = query_length == query_expansion
+            lengths["query_expansion"] = {
+                "strategy": "fixed" if is_fixed else "min",
+                "attend": attend_expansion,
+                "token": None,
+                "length": query_expansion,
+            }
+        texts = dict(prompts or {})
+        for name in DOCUMENT_PROMPTS:
+            if name in texts:
+                texts.setdefault("document", texts[name])
+        settings = {"prompts": texts}
+        settings |= {"default_prompt_name": default_prompt} if default_prompt else {}
+        settings |= {"truncate_dim": truncate_dim} if truncate_dim else {}
+        settings |= {"model_type": _MODEL_TYPES[kind]} if kind in _MODEL_TYPES else {}
+        settings["similarity_fn_name"] = measure or _MEASURES.get(kind, "cosine")
+    _write(folder / MODULES, modules)
+    _write(folder / SETTINGS, lengths)
+    _write(folder / MODEL_SETTINGS, settings)
     layers, width, modes = iter(dense), hidden_size, pooling.split("+")
-    for step, place in steps_of(folder):
+    for step in steps_of(folder):
         found: dict[str, Any] = {}
-        if step == MASK:
+        if step.kind == MASK:
             found = {"skiplist_words": [*skip_words]}
-        elif step == "Normalize" and kind == "tokens":
+        elif step.kind == "Normalize" and kind == "tokens":
             found = {"module_input_name": TOKENS}
-        elif step == "Pooling":
+        elif step.kind == SPLADE:
+            found = {"pooling_strategy": "max", "activation_function": "relu"}
+        elif step.kind == "Pooling":
             found = _pooling_config(modes, width, include_prompt=include_prompt)
             width *= len(modes)
-        elif step == DENSE:
+        elif step.kind == DENSE:
             layer = next(layers)
             found = _dense_config(layer, width)
             width = layer["units"]
         if found:
-            _write(folder / place / CONFIG, found)
+            _write(step.path / CONFIG, found)
 
 
 def _modules(
@@ -592,16 +587,6 @@ def _pylate_settings(
         "attend_to_expansion_tokens": attend_expansion,
         "skiplist_words": [*skip_words],
     }
-
-
-def _write_dense_configs(
-    folder: Path, dense: Sequence[Mapping[str, Any]], width: int
-) -> None:
-    """Write the settings of PyLate's layers, which are all on tokens."""
-    for number, layer in enumerate(dense, start=1):
-        found = _dense_config({**layer, "on_tokens": False}, width)
-        _write(folder / f"{number}_{DENSE}" / CONFIG, found)
-        width = layer["units"]
 
 
 def _pooling_config(

@@ -296,8 +296,8 @@ class Chain:
     head: Step | None = None
 
 
-def steps_of(folder: Path) -> list[tuple[str, str]]:
-    """Return name and folder of each module of `modules.json`, in order."""
+def steps_of(folder: Path) -> list[Step]:
+    """Return the modules of `modules.json`, in order, without their settings."""
     path = folder / MODULES_FILE
     rows = read_json(path, kind=list)
     try:
@@ -315,7 +315,7 @@ def steps_of(folder: Path) -> list[tuple[str, str]]:
             raise CheckpointError(
                 f"{path}: `path` must be an adjacent folder; received {one_line(place)}"
             )
-    return steps
+    return [Step(kind, folder / place) for kind, place in steps]
 
 
 def chain_of(folder: Path, *, has_head: bool = False) -> Chain:
@@ -326,7 +326,7 @@ def chain_of(folder: Path, *, has_head: bool = False) -> Chain:
     Raises:
         CheckpointError: a module, or a setting of one, is not computed here.
     """
-    steps = [Step(kind, folder / place) for kind, place in steps_of(folder)]
+    steps = steps_of(folder)
     kinds = ["Transformer" if step.kind in ENCODERS else step.kind for step in steps]
     if kinds[:1] != ["Transformer"] or "Pooling" not in kinds:
         raise _unsupported(folder, steps)
@@ -415,7 +415,7 @@ def token_chain_of(folder: Path) -> TokenChain:
     Raises:
         CheckpointError: a module, or a setting of one, is not computed here.
     """
-    steps = [Step(kind, folder / place) for kind, place in steps_of(folder)]
+    steps = steps_of(folder)
     if not steps or steps[0].kind not in ENCODERS:
         raise _unsupported(folder, steps)
     check_encoder_module(steps[0], LATE_INTERACTION)
@@ -551,12 +551,12 @@ def check_no_router(folder: Path) -> None:
     if not (folder / MODULES_FILE).is_file():
         return
     try:
-        kind, place = steps_of(folder)[0]
+        step = steps_of(folder)[0]
     except (CheckpointError, IndexError):  # `read_sentence_files` raises it
         return
-    if kind not in _ROUTERS:
+    if step.kind not in _ROUTERS:
         return
-    path = folder / place / _ROUTERS[kind]
+    path = step.path / _ROUTERS[step.kind]
     path = path if path.is_file() else path.with_name(CONFIG)  # of version 5.0
     held = read_json(path)
     types, routes = held.get("types"), held.get("structure")
@@ -577,6 +577,7 @@ def check_no_router(folder: Path) -> None:
         found.append(f"{route}: {inside if is_read else f'{name}, which is not read'}")
     can = ": open one of these folders, an encoder without the steps behind it"
     raise CheckpointError(
-        f"{folder}: is a {kind} of sentence-transformers, with modules for each kind "
-        f"of text ({one_line('; '.join(found), longest=900)}){can if is_any else ''}"
+        f"{folder}: is a {step.kind} of sentence-transformers, with modules for each "
+        f"kind of text ({one_line('; '.join(found), longest=900)})"
+        f"{can if is_any else ''}"
     )

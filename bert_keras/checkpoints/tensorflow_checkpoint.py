@@ -23,8 +23,13 @@ from typing import IO, NamedTuple
 import google_crc32c
 import numpy as np
 
-from bert_keras.checkpoints.checkpoint import Block, Shape, StoredTensor
-from bert_keras.errors import CheckpointError, one_line, reason_of
+from bert_keras.checkpoints.checkpoint import (
+    Block,
+    Shape,
+    StoredTensor,
+    as_checkpoint_error,
+)
+from bert_keras.errors import CheckpointError
 from bert_keras.files.lfs import check_no_pointer
 
 
@@ -36,13 +41,9 @@ class BrokenError(Exception):
 BROKEN = (BrokenError, OSError, IndexError, UnicodeDecodeError)
 
 
-@contextlib.contextmanager
-def refused(what: str) -> Iterator[None]:
+def refused(what: str) -> contextlib.AbstractContextManager[None]:
     """Turn these errors into a CheckpointError that begins with `what`."""
-    try:
-        yield
-    except BROKEN as error:
-        raise CheckpointError(f"{what}: {one_line(reason_of(error))}") from None
+    return as_checkpoint_error(what, *BROKEN)
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:

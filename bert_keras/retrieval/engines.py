@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.errors import ConfigError, needs
+from bert_keras.retrieval.packed_vectors import in_order
 from bert_keras.retrieval.vector_file import VectorFile
 from bert_keras.retrieval.vector_store import VectorStore
 from bert_keras.runs.notes import say
@@ -129,7 +130,4 @@ def nearest_of_graph(
     graph.hnsw.efSearch = max(_KEPT, 2 * top)
     scores, rows = graph.search(queries, top)
     order = np.lexsort((rows, -scores), axis=1)
-    return (
-        np.take_along_axis(rows, order, axis=1),
-        np.take_along_axis(scores, order, axis=1),
-    )
+    return in_order(order, rows, scores)

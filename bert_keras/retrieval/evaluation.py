@@ -27,6 +27,7 @@ from bert_keras.retrieval.embedder import (
     with_prompt,
 )
 from bert_keras.retrieval.index_model import indexed_vectors, query_encoder_of
+from bert_keras.retrieval.packed_vectors import in_order
 from bert_keras.retrieval.vector_store import VectorStore
 from bert_keras.runs.notes import say
 from bert_keras.runs.progress import Progress
@@ -313,10 +314,7 @@ class _Search:
             self.queries[place] for place in np.flatnonzero(is_own.any(axis=1))
         )
         order = np.argsort(is_own, axis=1, kind="stable")[:, :top]
-        return (
-            np.take_along_axis(np.where(is_own, -1, rows), order, axis=1),
-            np.take_along_axis(scores, order, axis=1),
-        )
+        return in_order(order, np.where(is_own, -1, rows), scores)
 
     def run(self, rows: np.ndarray, scores: np.ndarray) -> Run:
         """Return the run of a ranking, cut to the documents that are scored."""
@@ -433,11 +431,12 @@ def reranked_runs(
         given, dropped = {BY_WORDS: search.run(*words)}, search.dropped
     _tell_dropped(collection, dropped)
     ((name, candidates),) = given.items()
-    chosen = {
-        query: _first(candidates.get(query, {}), top, collection.documents)
-        for query in collection.queries
-    }
     texts = collection.documents
+    ordered = {q: _in_order(candidates.get(q, {})) for q in collection.queries}
+    chosen = {
+        query: [each for each in found if each in texts][:top]
+        for query, found in ordered.items()
+    }
     pairs = [
         (collection.queries[query], texts[each])
         for query, found in chosen.items()
@@ -469,13 +468,6 @@ def reranked_runs(
         for query, found in run.items()
     }
     return {RERANKED: run, name: candidates}
-
-
-def _first(
-    found: Mapping[str, float], top: int, documents: Mapping[str, str]
-) -> list[str]:
-    """Return the best documents of a ranking that have text."""
-    return [each for each in _in_order(found) if each in documents][:top]
 
 
 def _with_others(

@@ -344,12 +344,13 @@ class SearchIndex:
             Rows are -1 where faiss, or a sparse vector, finds no more texts.
         """
         vectors = self.packed.asked(vectors)
-        find = self._exact
         if self.graph is not None:
-            find = self._by_graph
+            found = engines.nearest_of_graph(self.graph, vectors, top)
         elif self._has_centroids:
-            find = self.packed.near  # type: ignore[attr-defined]
-        return self._equal.ranked(*find(vectors, top), top)
+            found = self.packed.near(vectors, top)  # type: ignore[attr-defined]
+        else:
+            found = self.packed.nearest(vectors, top, rescore=self.rescore)
+        return self._equal.ranked(*found, top)
 
     def __call__(
         self, queries: Iterable[str], *, top: int = 5
@@ -427,14 +428,6 @@ class SearchIndex:
         """Return the rows nearest to each vector, as far as they are found."""
         near, _ = self.nearest(vectors, count)
         return [[int(row) for row in rows if row >= 0] for rows in near]
-
-    def _exact(self, queries: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows and cosines [Q, top]; ties go to the earlier row."""
-        return self.packed.nearest(queries, top, rescore=self.rescore)
-
-    def _by_graph(self, queries: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows and cosines [Q, top] of faiss's graph."""
-        return engines.nearest_of_graph(self.graph, queries, top)
 
 
 def reranked(
@@ -586,11 +579,9 @@ def _write_index(
         with feature_writer(path, model=model) as writer:
             writer.add(Part(made.lines, made.texts, vectors, ids=made.ids))
         return
-    mark = TextsHash()
-    mark.add(made.texts)
     arrays = entries_of(
         packed,
-        str(mark),
+        str(TextsHash(made.texts)),
         lines=made.lines,
         content=made.texts,
         ids=made.ids,

@@ -256,10 +256,7 @@ class PackedVectors:
         cosines = np.einsum("qd,qcd->qc", queries, found)
         # Candidates are in order of their rows, so that ties go to the earlier one.
         order = np.lexsort((rows, -cosines), axis=1)[:, :top]
-        return (
-            np.take_along_axis(rows, order, axis=1),
-            np.take_along_axis(cosines, order, axis=1),
-        )
+        return in_order(order, rows, cosines)
 
     def _cosines(self, queries: np.ndarray, part: slice) -> np.ndarray:
         if self.ranges is None:
@@ -307,10 +304,17 @@ class PackedVectors:
             np.concatenate(part, axis=1) for part in zip(*found, strict=True)
         )
         order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
-        return (
-            np.take_along_axis(rows, order, axis=1),
-            np.take_along_axis(scores, order, axis=1),
-        )
+        return in_order(order, rows, scores)
+
+
+def in_order(
+    order: np.ndarray, rows: np.ndarray, scores: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows and scores of a ranking, [Q, C] each, at places, int [Q, K]."""
+    return (
+        np.take_along_axis(rows, order, axis=1),
+        np.take_along_axis(scores, order, axis=1),
+    )
 
 
 def _parts(count: int, size: int) -> list[slice]:

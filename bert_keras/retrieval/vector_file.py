@@ -35,13 +35,16 @@ MODEL_KEY = b"bert_keras.model"  # in the metadata of Parquet
 _AT_ONCE = 8192  # rows of Parquet
 _OF_TOKENS = "contains the vectors of tokens: an index has one for each text"
 _NOT_OURS = "must be an index that `search` or `features` wrote"
+# Raised for files that are not of vectors, or broken.
+_BROKEN = (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 class TextsHash:
     """A hash of texts in their order, which may come in parts."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: Iterable[str] = ()) -> None:
         self._hash = hashlib.sha256()
+        self.add(texts)
 
     def add(self, texts: Iterable[str]) -> None:
         for text in texts:
@@ -73,18 +76,10 @@ class VectorFile(NamedTuple):
     lines: np.ndarray | None = None
     model: str = ""
 
-    @property
-    def vectors(self) -> np.ndarray:
-        """The vectors as float32 [N, D]."""
-        return self.packed.numbers(slice(None))
-
     def is_of(self, texts: Sequence[str]) -> bool:
         """Return whether the vectors may belong to these texts, in this order."""
-        if len(texts) != len(self.packed):
-            return False
-        mark = TextsHash()
-        mark.add(texts)
-        return self.texts == str(mark)
+        is_long = len(texts) == len(self.packed)
+        return is_long and self.texts == str(TextsHash(texts))
 
 
 def entries_of(
@@ -168,13 +163,13 @@ def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
             )
     except DataError:
         raise
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile):
+    except _BROKEN:
         raise DataError(_NOT_OURS, path=path) from None
 
 
 def _read_parquet(path: str | os.PathLike[str]) -> VectorFile:
     """Return the vectors of a Parquet file that `features` wrote."""
-    parts, lines, ids, content, mark = [], [], [], [], TextsHash()
+    parts, lines, ids, content = [], [], [], []
     model = ""
     for table in stream_tables(os.fspath(path), _AT_ONCE):
         names = set(table.column_names)
@@ -195,13 +190,12 @@ def _read_parquet(path: str | os.PathLike[str]) -> VectorFile:
         if "id" in names:
             held = table["id"].to_pylist()
             ids += ["" if each is None else str(each) for each in held]
-    mark.add(content)
     vectors = np.concatenate(parts)
     packed = PackedVectors(vectors, vectors.shape[1])
     return VectorFile(
         packed,
         None,
-        str(mark),
+        str(TextsHash(content)),
         PackedVectors.formats[0],
         content,
         ids if len(ids) == len(content) else None,
@@ -223,9 +217,7 @@ def _count_tokens(path: str | os.PathLike[str]) -> dict[str, int] | None:
         with np.load(path, allow_pickle=False) as stored:
             splits = stored["row_splits"]
         return {"texts": len(splits) - 1, "tokens": int(splits[-1])}
-    except (DataError, OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None
-    except (EOFError, zipfile.BadZipFile):
+    except (AttributeError, *_BROKEN):
         return None
 
 

@@ -53,7 +53,9 @@ def test_texts_are_compared_in_parts(
     vectors = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
     made = SearchIndex(predictor, list("abcde"), vectors)
     # Ties go to the earlier text.
-    rows, scores = made._exact(np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), 3)
+    rows, scores = made.packed.nearest(
+        np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), 3
+    )
     assert rows.tolist() == [[0, 3, 1], [1, 4, 0]]
     assert scores.tolist() == [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
 

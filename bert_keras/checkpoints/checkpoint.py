@@ -248,11 +248,7 @@ def check_finite(array: np.ndarray, *, name: str, place: str) -> None:
 
 
 def weight_of(
-    arrays: Mapping[str, np.ndarray],
-    name: str,
-    *,
-    place: str,
-    heads: int | None = None,
+    arrays: Mapping[str, np.ndarray], name: str, *, place: str, heads: int | None = None
 ) -> np.ndarray:
     """Return a weight to write, float32; with `heads`, as `split_heads` returns it.
 

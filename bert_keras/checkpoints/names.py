@@ -553,11 +553,7 @@ def encoder_prefix(name: str, canonical: Callable[[str], Renamed | None]) -> str
 
 
 def to_huggingface(
-    name: str,
-    *,
-    prefix: bool = True,
-    model_type: str = "bert",
-    architecture: str = "",
+    name: str, *, prefix: bool = True, model_type: str = "bert", architecture: str = ""
 ) -> Renamed:
     """Return the Hugging Face name of a canonical one.
 

@@ -57,7 +57,7 @@ _BESIDE = {
     "model_head.pkl": (
         "the classifier of SetFit, a pickle, is not read: the model answers with "
         "vectors; train a head on it with `train classification --encoder`"
-    ),
+    )
 }
 # What a training run of transformers writes beside its weights.
 _STATE_OF_RUN = ("training_args.bin", "optimizer.*", "scheduler.pt", "rng_state*.pth")

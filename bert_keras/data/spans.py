@@ -36,12 +36,7 @@ class Span(NamedTuple):
 
 
 def read_spans(
-    path: str,
-    rows: list[Row],
-    text_key: str,
-    span_key: str,
-    *,
-    bad_rows: str = "error",
+    path: str, rows: list[Row], text_key: str, span_key: str, *, bad_rows: str = "error"
 ) -> Columns:
     """Return the words and the BIO tags of each text, a list each.
 

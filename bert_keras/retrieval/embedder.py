@@ -263,11 +263,7 @@ def _shortened(predictor: Predictor, width: int) -> Predictor:
 
 
 def vectors_of(
-    predictor: Predictor,
-    texts: Sequence[str],
-    batch_size: int,
-    *,
-    progress: str = "",
+    predictor: Predictor, texts: Sequence[str], batch_size: int, *, progress: str = ""
 ) -> np.ndarray:
     """Return the vectors of N texts by a predictor of vectors, float32 [N, …, D].
 
@@ -305,11 +301,7 @@ def _width(predictor: Predictor) -> int:
 
 
 def _batches(
-    predictor: Predictor,
-    texts: Sequence[str],
-    batch_size: int,
-    *,
-    progress: str = "",
+    predictor: Predictor, texts: Sequence[str], batch_size: int, *, progress: str = ""
 ) -> Iterator[np.ndarray]:
     """Yield the vectors of texts, float32 [B, D], and report as `vectors_of` does."""
     parts, counts = predictor.model.task.parts(texts), Truncation()

@@ -475,12 +475,7 @@ def reranked(
 
 
 def search(
-    source: Source,
-    texts: Iterable[str],
-    query: str,
-    *,
-    top: int = 5,
-    **settings: Any,
+    source: Source, texts: Iterable[str], query: str, *, top: int = 5, **settings: Any
 ) -> list[dict[str, Any]]:
     """Return the texts nearest to one query; see `SearchIndex` for many queries.
 

@@ -14,11 +14,7 @@ from bert_keras.errors import ConfigError, DataError, counted, shown
 from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor
 from bert_keras.lazy_names import deferred
-from bert_keras.retrieval.embedder import (
-    Source,
-    load_embedder,
-    with_prompt,
-)
+from bert_keras.retrieval.embedder import Source, load_embedder, with_prompt
 from bert_keras.retrieval.vector_file import VectorFile, read_vectors
 from bert_keras.retrieval.vector_store import VectorStore
 from bert_keras.runs.notes import say

@@ -293,8 +293,7 @@ class PackedVectors:
             return rows + part.start, np.take_along_axis(scores, rows, axis=1)
 
         parts = _parts(
-            len(self),
-            _AT_ONCE if self.dtype == "float32" else _UNPACKED_AT_ONCE,
+            len(self), _AT_ONCE if self.dtype == "float32" else _UNPACKED_AT_ONCE
         )
         # BLAS has threads of its own.
         is_alone = len(queries) > _FEW or len(parts) == 1

@@ -171,9 +171,7 @@ class RunFolder:
         return np.load(path) if path.is_file() else None
 
     def rows(
-        self,
-        last_step: int,
-        wanted: Callable[[Mapping[str, Any]], bool] = bool,
+        self, last_step: int, wanted: Callable[[Mapping[str, Any]], bool] = bool
     ) -> list[dict[str, Any]]:
         """Return the curves up to a step, without unwanted rows; others are deleted."""
         path = self.path / CURVES
@@ -352,11 +350,7 @@ def _differences(name: str, old: Any, new: Any) -> list[tuple[str, str, str]]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         # In the order of the new settings, then keys that these lack.
         pairs = [
-            (
-                f"{name}.{key}" if name else key,
-                old.get(key),
-                new.get(key),
-            )
+            (f"{name}.{key}" if name else key, old.get(key), new.get(key))
             for key in {**new, **old}
         ]
     elif isinstance(old, list) and isinstance(new, list):

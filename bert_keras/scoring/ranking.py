@@ -29,8 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def ranking_scores(
-    rankings: Sequence[npt.ArrayLike],
-    relevant: Sequence[npt.ArrayLike] | None = None,
+    rankings: Sequence[npt.ArrayLike], relevant: Sequence[npt.ArrayLike] | None = None
 ) -> dict[str, Any]:
     """Return the mean scores of Q rankings, with 95% intervals over the queries.
 

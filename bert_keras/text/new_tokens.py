@@ -18,8 +18,7 @@ _SHOWN = 5
 
 
 def with_new_tokens(
-    tokenizer: WordPieceTokenizer,
-    tokens: Sequence[str],
+    tokenizer: WordPieceTokenizer, tokens: Sequence[str]
 ) -> tuple[WordPieceTokenizer, list[str]]:
     """Return the tokenizer with the words that it splits as added tokens, and notes.
 

@@ -13,12 +13,7 @@ import tensorflow as tf
 from keras import tree
 
 from bert_keras.errors import ConfigError
-from bert_keras.settings import (
-    LAYOUTS,
-    TRUNCATIONS,
-    check_choice,
-    check_whole_number,
-)
+from bert_keras.settings import LAYOUTS, TRUNCATIONS, check_choice, check_whole_number
 from bert_keras.text.normalization import as_strings
 from bert_keras.text.packing import (
     first_pieces,

@@ -180,9 +180,7 @@ def _apart(found: Matches) -> Matches:
     return Matches(*(tf.gather_nd(each, kept) for each in found))
 
 
-def _trie(
-    contents: Sequence[Sequence[int]],
-) -> tuple[list[int], list[int], list[int]]:
+def _trie(contents: Sequence[Sequence[int]]) -> tuple[list[int], list[int], list[int]]:
     """Return the edges of a trie, sorted, their target states, and each state's token.
 
     An edge's key is the state and the character. A state without a token has -1. Of

@@ -367,10 +367,7 @@ class WordPieceTokenizer(tf.Module):
         is given, and make no segment ids if the model has none.
         """
         files.write_folder(
-            folder,
-            self.get_config(),
-            max_length=max_length,
-            has_segments=has_segments,
+            folder, self.get_config(), max_length=max_length, has_segments=has_segments
         )
 
 

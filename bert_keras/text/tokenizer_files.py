@@ -15,13 +15,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bert_keras.errors import (
-    CheckpointError,
-    ConfigError,
-    one_line,
-    received,
-    shown,
-)
+from bert_keras.errors import CheckpointError, ConfigError, one_line, received, shown
 from bert_keras.files.atomic import replaced_file
 from bert_keras.files.json_file import read_json
 from bert_keras.files.lfs import check_no_pointer
@@ -473,9 +467,7 @@ def _vocabulary_folder(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def _read_keras_hub(
-    folder: pathlib.Path,
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _read_keras_hub(folder: pathlib.Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return what `read_folder` does, for a KerasHub preset."""
     path = folder / TOKENIZER_JSON
     values = read_json(path).get("config")

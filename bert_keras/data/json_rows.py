@@ -14,7 +14,7 @@ from typing import Any
 
 from bert_keras.data.rows import refuse_lines
 from bert_keras.errors import DataError, NoRowsError
-from bert_keras.files.json_file import refuse_constant
+from bert_keras.files.json_file import is_unicode, refuse_constant
 
 
 def json_rows(
@@ -160,7 +160,7 @@ def json_cell(
         return "", f"must be text or a number; received a {type(value).__name__}"
     if not value.strip():
         return "", "is empty"
-    if "\0" in value or not _is_unicode(value):
+    if "\0" in value or not is_unicode(value):
         return "", "holds a NUL character or half of a surrogate pair"
     return value, ""
 
@@ -172,12 +172,18 @@ _NUMPY = re.compile(
 
 
 def list_in(cell: str) -> list[Any] | None:
-    """Return the list that a cell spells: JSON, or as Python or NumPy prints it.
+    """Return the list that a cell spells: JSON, or as Python or NumPy prints it."""
+    found = value_in(cell)
+    return found if isinstance(found, list) else None
+
+
+def value_in(cell: str) -> list[Any] | dict[str, Any] | None:
+    """Return the list or the dict that a cell spells; other values are `None`.
 
     Example:
-        >>> list_in("['food', 'tea']"), list_in('["food"]'), list_in("('food',)")
+        >>> value_in("['food', 'tea']"), value_in('["food"]'), value_in("('food',)")
         (['food', 'tea'], ['food'], ['food'])
-        >>> list_in("['food' 'tea']"), list_in("[0 2]"), list_in("[food]")
+        >>> value_in("['food' 'tea']"), value_in("[0 2]"), value_in("[food]")
         (['food', 'tea'], ['0', '2'], None)
     """
     text = cell.strip()
@@ -190,10 +196,12 @@ def list_in(cell: str) -> list[Any] | None:
             found = read(text)
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             continue
-        if isinstance(found, list | tuple):
-            return list(found)
         if isinstance(found, set):
             return sorted(found, key=str)
+        if isinstance(found, list | tuple):
+            return list(found)
+        if isinstance(found, dict):
+            return found
     return None
 
 
@@ -202,12 +210,3 @@ def _is_list_of_texts(value: Any) -> bool:
     return isinstance(value, list) and all(
         not isinstance(item, bool) and not json_cell(item)[1] for item in value
     )
-
-
-def _is_unicode(text: str) -> bool:
-    """Return whether a text can be written as UTF-8; JSON's `\\ud800` alone cannot."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
-import json
 import sys
 from collections.abc import Collection, Iterator
 from typing import Any
 
 from bert_keras.data.annotations import TOOL_KEYS, plain_rows
-from bert_keras.data.json_rows import json_rows, list_in
+from bert_keras.data.json_rows import json_rows, value_in
 from bert_keras.data.memory import MemoryRows, Row, rows_of_file
 from bert_keras.data.rows import (
     batched,
@@ -133,18 +131,5 @@ def _table_parts(path: str, rows_at_once: int, header: str) -> Iterator[list[Row
 
 def _value(cell: str) -> Any:
     """Return the list or dict that a cell spells, or its text; `None` if empty."""
-    found: Any = list_in(cell)
-    if found is None and cell.strip()[:1] == "{":
-        found = _dict_in(cell)
+    found = value_in(cell)
     return found if found is not None else cell if cell.strip() else None
-
-
-def _dict_in(cell: str) -> dict[str, Any] | None:
-    for read in (json.loads, ast.literal_eval):
-        try:
-            found = read(cell)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            continue
-        if isinstance(found, dict):
-            return found
-    return None

@@ -23,6 +23,7 @@ from bert_keras.data.objects import objects_of
 from bert_keras.data.offsets import UNITS, Convert
 from bert_keras.data.rows import ColumnNames, format_of, read_text, start_of
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
+from bert_keras.files.json_file import is_unicode
 from bert_keras.files.parquet import is_stored
 from bert_keras.runs.notes import say_once
 
@@ -301,7 +302,7 @@ def _problem(question: dict[str, Any], context: Any, with_answers: bool) -> str:
     for key, value in (("question", question.get("question")), ("context", context)):
         if not isinstance(value, str):
             return f"must have a text `{key}`"
-        if any("\ud800" <= letter <= "\udfff" for letter in value):
+        if not is_unicode(value):
             return f"has half of a surrogate pair in its `{key}`"
     if not with_answers:
         return ""

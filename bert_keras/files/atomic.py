@@ -18,7 +18,7 @@ import glob
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +99,10 @@ def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
     Folders of the same prefix left by killed processes are removed first. The lock
     file is next to the folder, not in it.
     """
+    import tempfile  # takes 3 ms, which an answer does not need
+
     _clear(parent, prefix)
-    with _locked(parent, prefix) as lock:
+    with _held(lambda: tempfile.mkstemp(LOCK, prefix, parent)) as lock:
         new = lock.with_name(lock.name.removesuffix(LOCK))
         new.mkdir(0o700)
         try:
@@ -126,20 +128,22 @@ def _lock(handle: int, *, waits: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def _locked(parent: Path, prefix: str) -> Iterator[Path]:
-    """Yield a new lock file held by this process."""
-    import tempfile  # takes 3 ms, which an answer does not need
+def _held(create: Callable[[], tuple[int, Any]]) -> Iterator[Path]:
+    """Yield a new file; hold its lock, where the file system has locks.
 
+    `create` returns its handle, which is closed at the end, and its path.
+    """
     while True:
-        handle, name = tempfile.mkstemp(prefix=prefix, suffix=LOCK, dir=parent)
-        if sys.platform == "win32":  # where an open file cannot be removed
+        handle, path = create()
+        if sys.platform == "win32":  # where an open file cannot be moved
             os.close(handle)
-            yield Path(name)
+            yield Path(path)
             return
         try:
-            _lock(handle)
+            with contextlib.suppress(OSError):
+                _lock(handle)
             if os.fstat(handle).st_nlink:  # nobody removed it before it was locked
-                yield Path(name)
+                yield Path(path)
                 return
         finally:
             os.close(handle)
@@ -181,31 +185,13 @@ def replaced_file(path: Path) -> Iterator[Path]:
             _lock(file.fileno(), waits=False)
             left.unlink()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with _held(temporary):
+    flags = os.O_CREAT | os.O_WRONLY
+    with _held(lambda: (os.open(temporary, flags, 0o666), temporary)):
         try:
             yield temporary
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Create a file and hold its lock, where the file system has locks."""
-    if sys.platform == "win32":  # where an open file cannot be renamed
-        path.touch()
-        yield
-        return
-    while True:
-        handle = os.open(path, os.O_CREAT | os.O_WRONLY, 0o666)
-        try:
-            with contextlib.suppress(OSError):
-                _lock(handle)
-            if os.fstat(handle).st_nlink:  # nobody removed it before it was locked
-                yield
-                return
-        finally:
-            os.close(handle)
 
 
 CONFIG = "config.json"  # required for a folder to be a model

@@ -134,13 +134,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check(value: Any, depth: int = 0) -> None:
     """Raise if nesting is too deep, or a string is not Unicode text."""
     if isinstance(value, str):
-        if not value.isascii():
-            try:
-                value.encode("utf-8")
-            except UnicodeEncodeError:
-                raise JSONError(
-                    f"a string holds half of a surrogate pair: {ascii(value)[:80]}"
-                ) from None
+        if not value.isascii() and not is_unicode(value):
+            raise JSONError(
+                f"a string holds half of a surrogate pair: {ascii(value)[:80]}"
+            )
     elif isinstance(value, list | dict):
         if value and depth == _DEEPEST:
             raise JSONError(_TOO_DEEP)
@@ -148,6 +145,15 @@ def _check(value: Any, depth: int = 0) -> None:
             _check(each, depth + 1)
         for each in value.values() if isinstance(value, dict) else ():
             _check(each, depth + 1)
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text can be written as UTF-8; JSON's `\\ud800` alone cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def json_text(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_keras.errors import ConfigError, shown
+from bert_keras.files.json_file import is_unicode
 
 _FLAGS = ("special", "single_word", "lstrip", "rstrip", "normalized")
 
@@ -40,7 +41,7 @@ class AddedToken:
 
     def __post_init__(self) -> None:
         content = self.content
-        if not isinstance(content, str) or not content or not _is_unicode(content):
+        if not isinstance(content, str) or not content or not is_unicode(content):
             raise ConfigError(
                 f"an added token must be Unicode text; received {shown(content)}"
             )
@@ -87,11 +88,3 @@ def added_tokens(values: Iterable[Any]) -> tuple[AddedToken, ...]:
                 f"{shown(token.content)} twice with other flags"
             )
     return tuple(found.values())
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

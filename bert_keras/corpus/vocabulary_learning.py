@@ -29,7 +29,6 @@ import numpy as np
 
 from bert_keras.corpus.word_counts import (
     MOST_CHARACTERS,
-    Splitter,
     WordCounts,
     count_words,
 )
@@ -159,7 +158,8 @@ def _learned(
             "`min_count` must be at most the count of the most frequent character; "
             f"no character of the corpus occurs {min_count} times"
         )
-    inner = _inner(covered, words.splitter)
+    # Characters that can continue a word: not `,`, not `中`.
+    inner = [MARK + c for c in covered if len(words.splitter(f"a{c}")) == 1]
     tokens = list(dict.fromkeys((*SPECIAL_TOKENS, *reserved, *covered, *inner)))
     if len(tokens) > size:
         raise ConfigError(
@@ -229,11 +229,6 @@ def _facts(words: WordCounts, whole: int) -> list[str]:
 def _codes(text: str) -> Any:
     """Return the code points of a text, uint32 [characters]."""
     return np.frombuffer(text.encode("utf-32-le"), np.uint32)
-
-
-def _inner(characters: list[str], splitter: Splitter) -> list[str]:
-    """Return, with `##`, the characters that can continue a word: not `,`, not `中`."""
-    return [MARK + c for c in characters if len(splitter(f"a{c}")) == 1]
 
 
 def write_vocabulary(

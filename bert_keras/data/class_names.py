@@ -124,25 +124,23 @@ def unfit_names(names: Iterable[Iterable[str]]) -> list[tuple[int, str]]:
     for row, found in enumerate(names):
         for name in found:
             rows.setdefault(name, row)
-    problems = []
-    for name, row in rows.items():
-        if len(name) > _MOST_LETTERS:
-            problems.append(
-                (
-                    row,
-                    f"`label` must have {_MOST_LETTERS:,} characters at most; received "
-                    f"{len(name):,}: {shown(name)}",
-                )
-            )
-        elif _CUT.fullmatch(name) or name.count("[") != name.count("]"):
-            problems.append(
-                (
-                    row,
-                    "`label` must be a name or a list of names as Python or JSON "
-                    f"writes it, without other brackets or quotes; received {name!r}",
-                )
-            )
-    return problems
+    faults = ((row, _unfit(name)) for name, row in rows.items())
+    return [(row, fault) for row, fault in faults if fault]
+
+
+def _unfit(name: str) -> str:
+    """Return why a text cannot be the name of a class, empty if it can."""
+    if len(name) > _MOST_LETTERS:
+        return (
+            f"`label` must have {_MOST_LETTERS:,} characters at most; received "
+            f"{len(name):,}: {shown(name)}"
+        )
+    if _CUT.fullmatch(name) or name.count("[") != name.count("]"):
+        return (
+            "`label` must be a name or a list of names as Python or JSON writes it, "
+            f"without other brackets or quotes; received {name!r}"
+        )
+    return ""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -220,9 +218,7 @@ def renamed(classes: Any, count: int) -> tuple[str, ...]:
     Raises:
         ConfigError: they are not as many as the outputs, or not all different.
     """
-    given = classes.split(",") if isinstance(classes, str) else classes
-    found = given if isinstance(given, list | tuple) else []
-    names = tuple(cleaned(str(name)) for name in found)
+    names = _given_names(classes)
     if len(set(names)) != count or len(names) != count or "" in names:
         raise ConfigError(
             f"`classes` must name each of the {count} outputs, all different; "
@@ -237,9 +233,7 @@ def chosen_names(classes: Any, *, least: int) -> tuple[str, ...]:
     Raises:
         ConfigError: one is empty, they are not all different, or fewer than `least`.
     """
-    given = classes.split(",") if isinstance(classes, str) else classes
-    found = given if isinstance(given, list | tuple) else []
-    names = tuple(cleaned(str(name)) for name in found)
+    names = _given_names(classes)
     if len(names) < least or len(set(names)) != len(names) or "" in names:
         count = "one" if least == 1 else "two"
         raise ConfigError(
@@ -247,6 +241,12 @@ def chosen_names(classes: Any, *, least: int) -> tuple[str, ...]:
             f"received {shown(classes)}"
         )
     return names
+
+
+def _given_names(classes: Any) -> tuple[str, ...]:
+    given = classes.split(",") if isinstance(classes, str) else classes
+    found = given if isinstance(given, list | tuple) else []
+    return tuple(cleaned(str(name)) for name in found)
 
 
 def check_names(names: Any, *, least: int, what: str = "names") -> tuple[str, ...]:

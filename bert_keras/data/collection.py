@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -216,13 +216,8 @@ def _texts_by_id(path: Path, *keys: str) -> tuple[dict[str, str], dict[str, int]
         elif found[name] == _joined(values):
             repeated.append(line)
         else:
-            problems.append(
-                (
-                    line,
-                    f"`_id` must be unique; received {name} again, with another text "
-                    f"than in line {lines[name]}",
-                )
-            )
+            again = f"received {name} again, with another text than in line"
+            problems.append((line, f"`_id` must be unique; {again} {lines[name]}"))
     refuse_lines(os.fspath(path), problems)
     _tell_repeated(os.fspath(path), repeated)
     return found, lines
@@ -311,7 +306,14 @@ def _read_lines(
             continue
         query, document, written = row
         value = _number(written)
-        faults = list(_faults(query, document, known))
+        faults = [
+            f"the {kind} {name} is not in {file}"
+            for kind, name, file, ids in (
+                ("query", query, QUERIES, known[0]),
+                ("document", document, CORPUS, known[1]),
+            )
+            if ids is not None and name not in ids
+        ]
         first = lines.setdefault((query, document), line)
         if value is None:
             faults.append(f"the {what} must be a finite number; {received(written)}")
@@ -328,19 +330,6 @@ def _read_lines(
     refuse_lines(path, problems)
     _tell_repeated(path, repeated)
     return found
-
-
-def _faults(
-    query: str,
-    document: str,
-    known: tuple[Collection[str] | None, Collection[str] | None],
-) -> Iterator[str]:
-    """Yield what is unknown."""
-    queries, documents = known
-    if queries is not None and query not in queries:
-        yield f"the query {query} is not in {QUERIES}"
-    if documents is not None and document not in documents:
-        yield f"the document {document} is not in {CORPUS}"
 
 
 def _number(text: str) -> float | None:

@@ -29,7 +29,7 @@ from bert_keras.data.rows import (
     repeated_headers,
     without_break,
 )
-from bert_keras.errors import ConfigError, DataError, NoRowsError
+from bert_keras.errors import ConfigError, DataError, NoRowsError, counted
 
 WORD_LINES = "word_lines"  # a role next to `text` and `label`: the line of each word
 ENDINGS = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".bmes")
@@ -112,7 +112,8 @@ def _columns_of(
     problems: list[tuple[int, str]] = []
     for number, cells in (row for sentence in sentences for row in sentence):
         if len(cells) != width:
-            reason = f"has {_counted(len(cells))} where the first row has {width}"
+            columns = counted(len(cells), "columns")
+            reason = f"has {columns} where the first row has {width}"
             problems.append((number, reason))
         elif not cells[places["text"]]:
             problems.append((number, "the word is empty"))
@@ -302,11 +303,8 @@ def _places(
     if "label" in places and (width < 2 or (width > _MOST_COLUMNS and is_plain)):
         raise DataError(
             f"must hold 2 to {_MOST_COLUMNS} columns, a word first and its tag last, "
-            f"or the number of the tag's column be given; holds {_counted(width)}",
+            "or the number of the tag's column be given; holds "
+            f"{counted(width, 'columns')}",
             path=path,
         )
     return places
-
-
-def _counted(columns: int) -> str:
-    return f"{columns} column{'s' * (columns != 1)}"

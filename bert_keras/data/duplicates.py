@@ -35,11 +35,10 @@ def shared_rows(
     keys = _keys(other)
     known = np.unique(keys)
     is_shared = np.zeros(len(known), bool)
-    for start in range(0, len(train[0]) if len(known) else 0, _AT_ONCE):
+    for start in range(0, len(train[0]), _AT_ONCE):
         some = _keys([texts[start : start + _AT_ONCE] for texts in train])
-        places = np.searchsorted(known, some)
-        places[places == len(known)] = 0
-        is_shared[places[known[places] == some]] = True
+        some = some[_are_among(some, known)]
+        is_shared[np.searchsorted(known, some)] = True
     rows = np.flatnonzero(is_shared[np.searchsorted(known, keys)]).tolist()
     if not rows:
         return []

@@ -26,7 +26,7 @@ from bert_keras.data.rows import (
     repeated_headers,
 )
 from bert_keras.data.text_column import TextColumn, rows_among
-from bert_keras.errors import DataError, NoColumnError, NoRowsError, first_of
+from bert_keras.errors import DataError, NoColumnError, NoRowsError, counted, first_of
 from bert_keras.files.parquet import is_parquet, is_stored
 from bert_keras.runs.notes import say_once
 
@@ -191,7 +191,7 @@ def _quoted_lines(columns: Columns) -> set[int]:
 def _width_problem(row: list[str], width: int, kind: str) -> str:
     if not any(row):
         return "is blank"
-    columns = f"{len(row)} column{'s' * (len(row) > 1)}"
+    columns = counted(len(row), "columns")
     reason = f"has {columns} where the first row has {width} (read as {kind.upper()}"
     if kind == "tsv" and any(cell.count('"') % 2 for cell in row):
         reason += ", where a quote is text; a cell over several lines needs .csv"

@@ -123,7 +123,7 @@ def stream_words(
     first = next(parts)
     keys = _WORD_KEYS if chosen["text"] is None else (str(chosen["text"]),)
     key = _first(first, keys, _is_words)
-    texts = _first(first, _TEXT_KEYS, lambda cell: isinstance(cell, str))
+    texts = _first(first, _TEXT_KEYS, _is_text)
     if key is None or texts is not None and chosen["text"] is None:
         return None
 

@@ -29,10 +29,7 @@ def translation_scores(
     with needs("BLEU", extra="generation"):
         from sacrebleu.metrics import BLEU, CHRF
     metrics = {"bleu": BLEU(), "bleu_lowercase": BLEU(lowercase=True), "chrf": CHRF()}
-    found = {
-        name: metric.corpus_score(list(translations), [list(references)]).score
-        for name, metric in metrics.items()
-    }
+    texts = list(translations), [list(references)]
+    scores = {name: m.corpus_score(*texts).score for name, m in metrics.items()}
     signatures = {name: str(each.get_signature()) for name, each in metrics.items()}
-    scores = {name: float(score) for name, score in found.items()}
     return {**scores, "signatures": signatures}

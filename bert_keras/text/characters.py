@@ -124,11 +124,7 @@ COMBINING = _ranges(
     """
 )
 # White space where the text is not cleaned.
-WHITE_SPACE = _ranges(
-    """
-    9-D 20 85 A0 1680 2000-200A 2028-2029 202F 205F 3000
-    """
-)
+WHITE_SPACE = _ranges("9-D 20 85 A0 1680 2000-200A 2028-2029 202F 205F 3000")
 # Matched by `\w` in the pre-tokenizer Whitespace, and around a `single_word` token.
 LETTERS = _ranges(
     """
@@ -408,7 +404,9 @@ def character_table(
 
     entries, expansions = filled(kinds, changed, cells_of)
     if tokenize_chinese_chars:  # the kind of the original character, not of the output
-        _set_kind(entries, CJK, ALONE)
+        for first, last in CJK:
+            entries[first : last + 1] &= -1 << KIND_BITS
+            entries[first : last + 1] |= ALONE
     return paged(entries, expansions)
 
 
@@ -432,12 +430,6 @@ def filled(
         else:
             entries[code] = GONE
     return entries, expansions
-
-
-def _set_kind(entries: np.ndarray, ranges: Ranges, kind: int) -> None:
-    for first, last in ranges:
-        entries[first : last + 1] &= -1 << KIND_BITS
-        entries[first : last + 1] |= kind
 
 
 def paged(entries: np.ndarray, expansions: list[list[int]]) -> CharacterTable:

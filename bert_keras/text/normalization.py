@@ -216,12 +216,8 @@ class WordSplitter(tf.Module):
             lambda: self._expand(raw, several, numbers, codes, kinds, breaks),
             lambda: (codes, kinds, breaks, sources),
         )
-        if self._literal is not None:
-            lasts = tf.gather(lasts, found[3])
-        else:
-            lasts = found[3]
-        codes, kinds, breaks, sources = found
-        text = _Characters(codes, kinds, breaks, sources, lasts)
+        lasts = found[3] if self._literal is None else tf.gather(lasts, found[3])
+        text = _Characters(*found, lasts)
         if self._normalized is None:
             return text
         return self._with_matches(text, self._normalized)

@@ -212,10 +212,10 @@ def _apply(step: tuple[str, ...], code: int, alone: bool) -> Cells:
     """Return the characters that a step makes of one."""
     name, text = step[0], chr(code)
     if name == "clean":
-        if code in _deleted():
+        if code in _code_points(characters.DELETED):
             return []
     elif name == "chinese":
-        return [(code, alone or code in _cjk())]
+        return [(code, alone or code in _code_points(characters.CJK))]
     elif name == "replace" and text == step[1]:
         text = step[2]
     elif name in ("NFD", "NFKD"):
@@ -237,16 +237,7 @@ def _decomposed(text: str, form: str) -> str:
     return unicodedata.normalize("NFD", text)
 
 
-@functools.cache  # this set and the next take 23 ms, and few runs need them
-def _cjk() -> set[int]:
-    return characters.as_set(characters.CJK)
-
-
-@functools.cache
-def _deleted() -> set[int]:
-    return characters.as_set(characters.DELETED)
-
-
+_code_points = functools.cache(characters.as_set)  # sets of 23 ms, which few runs need
 _MARKS = characters.as_set(characters.MARKS)
 _COMBINING = _MARKS | characters.as_set(characters.COMBINING)
 _NOT_DECOMPOSED = characters.as_set(characters.NOT_DECOMPOSED)

@@ -186,18 +186,16 @@ def read_folder(
     settings: dict[str, Any] = {}
     added: list[dict[str, Any]] = []
     if whole.exists():
-        settings, added = read_tokenizer_json(whole, notes)
-        if config and _class_of(config) not in _WHOLE_CLASSES:
+        settings, added = read_tokenizer_json(whole)
+        is_whole = _class_of(config) in _WHOLE_CLASSES
+        if config and not is_whole:
             _drop_settings(settings, config, notes)
-        elif (
-            _class_of(config) in _WHOLE_CLASSES
-            and _json_of(whole).get("post_processor") is None
-        ):
+        elif is_whole and _json_of(whole).get("post_processor") is None:
             notes.append(
                 f"{whole.name} has no post_processor: [CLS] and [SEP] are added as in "
                 "BERT, where transformers adds none"
             )
-        if "normalizer" in settings and _class_of(config) not in _WHOLE_CLASSES:
+        if "normalizer" in settings and not is_whole:
             notes.append(
                 f"{whole.name}: its normalizer and pre_tokenizer are used; with this "
                 "`tokenizer_class` transformers 5 takes the ones for BERT"
@@ -641,7 +639,7 @@ def write_tokenizer_json(
 
 
 def read_tokenizer_json(
-    path: pathlib.Path, notes: list[str]
+    path: pathlib.Path,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the arguments that tokenizer.json holds, and its added tokens as they are.
 
@@ -662,7 +660,7 @@ def read_tokenizer_json(
         path, model, {"max_input_chars_per_word": "max_word_characters"}
     )
     settings |= _splitting(path, values)
-    _check_template(path, values.get("post_processor"), notes)
+    _check_template(path, values.get("post_processor"))
     return settings, added
 
 
@@ -714,15 +712,15 @@ def _splitting(path: pathlib.Path, values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_template(path: pathlib.Path, value: Any, notes: list[str]) -> None:
-    """Raise if the file adds other special tokens than BERT's; note if it adds none."""
+def _check_template(path: pathlib.Path, value: Any) -> None:
+    """Raise if the file adds other special tokens than BERT's."""
     if value is None:
         return
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: `post_processor` must be an object")
     if value.get("type") == "Sequence" and value.get("processors"):
         for each in value["processors"]:
-            _check_template(path, each, notes)
+            _check_template(path, each)
         return
     parts: Any
     if value.get("type") in ("BertProcessing", "RobertaProcessing"):

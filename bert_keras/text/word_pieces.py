@@ -130,7 +130,7 @@ class WordPieces(tf.Module):
         return tf.function(tokenize, input_signature=[spec], autograph=False)
 
     def _traceable(self, texts: Any, what: str) -> Any:
-        """Do the same as `_call` for string [B], op by op."""
+        """Do the same as `__call__` for string [B], op by op."""
         if what == "ids":
             return self._tokenize(
                 texts, lambda some: self._plain_pieces(some)[0], self._ids

@@ -421,12 +421,12 @@ class _Merger:
                         heapq.heappush(ready, (first, second, pair))
                 if not ready:
                     break
-                pair = heapq.heappop(ready)[-1]
+                first, second, pair = heapq.heappop(ready)
                 now = self.pairs[pair][0] if pair in self.pairs else 0
                 if now != count:  # it has become rarer since waiting
                     self._wait(pair, now)
                     continue
-                name = self._name(pair)
+                name = first + second.removeprefix(MARK)
                 number = self.numbers.setdefault(name, len(self.names))
                 if number == len(self.names):
                     self.names.append(name)
@@ -434,10 +434,6 @@ class _Merger:
                         found.append(name)
                 self._merge(pair, number)
         return found
-
-    def _name(self, pair: int) -> str:
-        first, second = self.names[pair >> _SHIFT], self.names[pair & _LAST]
-        return first + second.removeprefix(MARK)
 
     def _merge(self, pair: int, number: int) -> None:
         """Replace all occurrences of a pair by a piece."""

@@ -69,7 +69,9 @@ def _array_rows(
     if key:
         whole = decoder.decode(text)
         items = whole.get(key)
-        if not isinstance(items, list) or _is_squad(items):
+        if not isinstance(items, list) or any(
+            isinstance(item, dict) and "paragraphs" in item for item in items
+        ):
             raise DataError(
                 "must hold one JSON object per line, each a row; it is a single "
                 "object, as SQuAD's files are",
@@ -87,10 +89,6 @@ def _array_rows(
     if not rows:
         raise NoRowsError("contains no row", path=path)
     return rows
-
-
-def _is_squad(items: list[Any]) -> bool:
-    return any(isinstance(item, dict) and "paragraphs" in item for item in items)
 
 
 def _array_items(

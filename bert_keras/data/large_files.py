@@ -65,7 +65,8 @@ class _OddError(Exception):
 
 def read_large(path: str, chosen: Selection) -> Columns | None:
     """Return the columns of a large file; `None` if it is small, odd or wrong."""
-    if chosen.whole or not _is_large(path):
+    is_local = os.path.isfile(path) or is_saved(path)
+    if chosen.whole or not is_local or size_of(path) < LEAST_BYTES:
         return None
     try:
         from pyarrow import ArrowException
@@ -85,11 +86,6 @@ def read_large(path: str, chosen: Selection) -> Columns | None:
         return _read_table(path, first, blocks, chosen)
     except (_OddError, DataError, UnicodeDecodeError, ArrowException):
         return None
-
-
-def _is_large(path: str) -> bool:
-    is_local = os.path.isfile(path) or is_saved(path)
-    return is_local and size_of(path) >= LEAST_BYTES
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,7 +58,8 @@ def answers_to(path: str | None) -> Iterator[Write]:
         DataError: the file cannot be written.
     """
     if path is None:
-        _print_utf8()
+        if hasattr(sys.stdout, "reconfigure"):  # JSON is UTF-8, whatever the terminal
+            sys.stdout.reconfigure(encoding="utf-8")
         shown = rounded if sys.stdout.isatty() else dict
         yield lambda row: print(json_text(shown(row)), flush=True)
         return
@@ -128,9 +129,3 @@ def _write_csv(path: Path, read: Callable[[], Iterable[dict[str, Any]]]) -> None
                 k: v if isinstance(v, str) else json_text(v) for k, v in row.items()
             }
             writer.writerow(cells)
-
-
-def _print_utf8() -> None:
-    """Set standard output to UTF-8, as JSON requires, whatever the terminal."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8")

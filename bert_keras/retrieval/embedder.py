@@ -292,12 +292,8 @@ def stored_vectors(
     """
     store = store_of(predictor.model.task, dtype)
     found = _batches(predictor, texts, batch_size, progress=progress)
-    width = _width(predictor)
+    width = int(predictor.outputs[_output_of(predictor)].shape[-1])
     return store.of_batches(found, width, dtype or store.dtypes[0], rescored=rescored)
-
-
-def _width(predictor: Predictor) -> int:
-    return int(predictor.outputs[_output_of(predictor)].shape[-1])
 
 
 def _batches(

@@ -32,11 +32,6 @@ _FORMAT, _FORMAT_OF_INTEGERS = 2, 3  # of the file
 _BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(1)
 
 
-def learned_ranges(vectors: np.ndarray) -> np.ndarray:
-    """Return the least and the largest value of each number, float32 [2, D]."""
-    return np.stack([vectors.min(axis=0), vectors.max(axis=0)]).astype(np.float32)
-
-
 def as_int8(vectors: np.ndarray, ranges: np.ndarray) -> np.ndarray:
     """Return vectors in steps of their ranges, int8 [N, D]."""
     step = _step(ranges)
@@ -61,7 +56,8 @@ class PackedVectors:
         values: float32 [N, D], of length 1 for `nearest`; int8 [N, D]; or bits, uint8
             [N, D / 8], rounded up.
         width: D.
-        ranges: float32 [2, D], for int8.
+        ranges: the least and the largest value of each number, float32 [2, D], for
+            int8.
         rescoring: int8 [N, D], for bits whose candidates are compared again.
     """
 
@@ -103,7 +99,8 @@ class PackedVectors:
             return cls(vectors, width)
         if dtype == "binary" and not rescored:
             return cls(as_bits(vectors), width)
-        ranges = learned_ranges(vectors)
+        ranges = np.stack([vectors.min(axis=0), vectors.max(axis=0)])
+        ranges = ranges.astype(np.float32)
         numbers = as_int8(vectors, ranges)
         if dtype == "int8":
             return cls(numbers, width, ranges)

@@ -79,10 +79,11 @@ class TokenCentroids:
             query: the vectors of its tokens, float32 [T, D].
         """
         products = query @ self.values.T
+        starts = np.append(0, self.ends)
         total, best = (np.zeros(self.count, np.float32) for _ in range(2))
         for row in products:
             near = np.argsort(row)[-_PROBED:]  # the nearest one last
-            parts = [self._texts_of(place) for place in near]
+            parts = [self.texts[starts[n] : starts[n + 1]] for n in near]
             best[:] = 0
             # Of equal places, the last one is kept.
             best[np.concatenate(parts)] = np.repeat(
@@ -93,12 +94,6 @@ class TokenCentroids:
         if len(found) > count:
             found = found[np.argpartition(total[found], -count)[-count:]]
         return np.sort(found)
-
-    def _texts_of(self, place: int) -> np.ndarray:
-        found: np.ndarray = self.texts[
-            self.ends[place - 1] if place else 0 : self.ends[place]
-        ]
-        return found
 
     def entries(self) -> dict[str, Any]:
         """Return the arrays of a file."""

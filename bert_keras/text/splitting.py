@@ -64,7 +64,35 @@ class Splitting:
     @functools.cached_property
     def table(self) -> CharacterTable:
         """The table of characters; built in about 0.3 s."""
-        return _table(self)
+        kinds = _kinds(self)
+        replaced = {ord(step[1]) for step in self.steps if step[0] == "replace"}
+        changed = replaced | {
+            code
+            for code in characters.as_set(characters.CASED_OR_COMPOSED)
+            if _may_change(chr(code))
+        }
+
+        def cells_of(code: int) -> list[int]:
+            cells: Cells = [(code, False)]
+            for step in self.steps:
+                cells = [new for cell in cells for new in _apply(step, *cell)]
+            apart = (characters.WORD, characters.OTHER)
+            return [
+                c << KIND_BITS
+                | (characters.ALONE if a and kinds[c] in apart else kinds[c])
+                for c, a in cells
+            ]
+
+        entries, expansions = characters.filled(kinds, sorted(changed), cells_of)
+        if "chinese" in self.names:
+            for code in characters.as_set(characters.CJK) - changed:
+                entries[code] = characters.ALONE
+        if "clean" not in self.names:
+            # Some represent something else; NUL ends words in tf-text. No token has
+            # them.
+            codes = np.array([0, *range(characters.FIRST_TOKEN, len(entries))])
+            entries[codes] = (characters.TOO_LONG - codes) << KIND_BITS | kinds[codes]
+        return characters.paged(entries, expansions)
 
 
 def flat(value: Any) -> list[dict[str, Any]]:
@@ -145,37 +173,6 @@ def _breaks(values: Mapping[str, Any]) -> set[str]:
             f"received {shown(dict(values))}"
         )
     return known[str(kind)]
-
-
-def _table(splitting: Splitting) -> CharacterTable:
-    kinds = _kinds(splitting)
-    replaced = {ord(step[1]) for step in splitting.steps if step[0] == "replace"}
-    changed = replaced | {
-        code
-        for first, last in characters.CASED_OR_COMPOSED
-        for code in range(first, last + 1)
-        if _may_change(chr(code))
-    }
-
-    def cells_of(code: int) -> list[int]:
-        cells: Cells = [(code, False)]
-        for step in splitting.steps:
-            cells = [new for cell in cells for new in _apply(step, *cell)]
-        apart = (characters.WORD, characters.OTHER)
-        return [
-            c << KIND_BITS | (characters.ALONE if a and kinds[c] in apart else kinds[c])
-            for c, a in cells
-        ]
-
-    entries, expansions = characters.filled(kinds, sorted(changed), cells_of)
-    if "chinese" in splitting.names:
-        for code in characters.as_set(characters.CJK) - changed:
-            entries[code] = characters.ALONE
-    if "clean" not in splitting.names:
-        # Some represent something else; NUL ends words in tf-text. No token holds them.
-        codes = np.array([0, *range(characters.FIRST_TOKEN, len(entries))])
-        entries[codes] = (characters.TOO_LONG - codes) << KIND_BITS | kinds[codes]
-    return characters.paged(entries, expansions)
 
 
 def _kinds(splitting: Splitting) -> np.ndarray:

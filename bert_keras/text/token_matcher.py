@@ -97,7 +97,8 @@ class TokenMatcher(tf.Module):
             inside = places < size
             places = tf.minimum(places, size - 1)
             inside &= tf.equal(tf.gather(rows, places), tf.gather(rows, walking))
-            keys = _key(states, tf.gather(codes, places))
+            shifted = tf.bitwise.left_shift(tf.cast(states, tf.int64), _CODE_BITS)
+            keys = shifted + tf.cast(tf.gather(codes, places), tf.int64)
             edge = tf.minimum(tf.searchsorted(self._keys, keys), last_key)
             goes_on = tf.where(inside & tf.equal(tf.gather(self._keys, edge), keys))
             walking = tf.gather_nd(walking, goes_on)
@@ -199,11 +200,6 @@ def _trie(contents: Sequence[Sequence[int]]) -> tuple[list[int], list[int], list
             accepted[state] = number
     ordered = sorted(edges)
     return ordered, [edges[key] for key in ordered], accepted
-
-
-def _key(states: Any, codes: Any) -> Any:
-    shifted = tf.bitwise.left_shift(tf.cast(states, tf.int64), _CODE_BITS)
-    return shifted + tf.cast(codes, tf.int64)
 
 
 def _bounds(codes: set[int]) -> list[int]:

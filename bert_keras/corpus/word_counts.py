@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 
 from bert_keras.corpus.documents import add_to_hash, name_of
-from bert_keras.errors import ConfigError, DataError, needs, reason_of
-from bert_keras.files.atomic import replaced_file
+from bert_keras.errors import ConfigError, DataError, needs
+from bert_keras.files.atomic import replaced_file, writing
 from bert_keras.runs.process_pool import map_in_processes
 from bert_keras.settings import check_whole_number
 from bert_keras.version import __version__
@@ -445,13 +445,10 @@ class CountsFile:
         head |= {key: getattr(counts, key) for key in _COUNTED}
         line = json.dumps({**self._settings, **head, "words": len(counts.words)})
         rows = (b"%d %b\n" % (count, word) for word, count in counts.words.items())
-        try:
+        with writing(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with replaced_file(self._path) as temporary, open(temporary, "wb") as file:
                 file.writelines(itertools.chain([f"{line}\n".encode()], rows))
-        except OSError as error:
-            message = f"cannot be written: {reason_of(error)}"
-            raise DataError(message, path=self._path) from None
 
     def fitting(self, kept: Kept, *, more: bool) -> Counts:
         """Return the saved counts if they count the current documents so far.

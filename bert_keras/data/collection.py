@@ -22,8 +22,8 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.json_rows import json_rows
 from bert_keras.data.rows import read_text, refuse_lines
 from bert_keras.data.table import names_of
-from bert_keras.errors import DataError, counted, first_of, reason_of, received
-from bert_keras.files.atomic import replaced_file
+from bert_keras.errors import DataError, counted, first_of, received
+from bert_keras.files.atomic import replaced_file, writing
 from bert_keras.runs.notes import say, say_once
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
@@ -354,11 +354,9 @@ def write_run(path: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
         if len(name.split()) != 1:
             message = f"an id must have no white space in a run; {received(name)}"
             raise DataError(message, path=path)
-    try:
-        with replaced_file(Path(path)) as place, place.open("w", encoding="utf-8") as f:
+    with writing(path), replaced_file(Path(path)) as place:
+        with place.open("w", encoding="utf-8") as file:
             for query, found in run.items():
                 order = sorted(found.items(), key=lambda pair: -pair[1])
                 for rank, (name, score) in enumerate(order, 1):
-                    print(query, "Q0", name, rank, repr(score), _TAG, file=f)
-    except OSError as error:
-        raise DataError(f"cannot be written: {reason_of(error)}", path=path) from None
+                    print(query, "Q0", name, rank, repr(score), _TAG, file=file)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_keras.errors import ConfigError, DataError, reason_of
-from bert_keras.files.atomic import check_output_place, check_path, new_folder
+from bert_keras.errors import ConfigError
+from bert_keras.files.atomic import check_output_place, check_path, new_folder, writing
 from bert_keras.files.filesystems import is_remote, put
 from bert_keras.files.json_file import json_text
 from bert_keras.files.parquet import check_arrow, is_parquet, write_rows
@@ -63,19 +63,16 @@ def answers_to(path: str | None) -> Iterator[Write]:
         shown = rounded if sys.stdout.isatty() else dict
         yield lambda row: print(json_text(shown(row)), flush=True)
         return
-    try:
-        with _new_file(path) as whole:
-            is_json = path.lower().endswith(_JSON)
-            lines = whole if is_json else whole.with_suffix(".jsonl")
-            with lines.open("x", encoding="utf-8", newline="") as file:
-                yield lambda row: print(json_text(row), file=file)
-            if is_parquet(path):
-                with whole.open("xb") as table:
-                    write_rows(table, lambda: _rows_of(lines), path=path)
-            elif not is_json:
-                _write_csv(whole, lambda: _rows_of(lines))
-    except OSError as error:
-        raise DataError(f"cannot be written: {reason_of(error)}", path=path) from None
+    with writing(path), _new_file(path) as whole:
+        is_json = path.lower().endswith(_JSON)
+        lines = whole if is_json else whole.with_suffix(".jsonl")
+        with lines.open("x", encoding="utf-8", newline="") as file:
+            yield lambda row: print(json_text(row), file=file)
+        if is_parquet(path):
+            with whole.open("xb") as table:
+                write_rows(table, lambda: _rows_of(lines), path=path)
+        elif not is_json:
+            _write_csv(whole, lambda: _rows_of(lines))
     print(f"{path}: written", file=sys.stderr)
 
 

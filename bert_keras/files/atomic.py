@@ -22,7 +22,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_keras.errors import CheckpointError, ConfigError, reason_of, received
+from bert_keras.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    reason_of,
+    received,
+)
 
 
 def check_path(name: str, path: str | os.PathLike[str]) -> None:
@@ -87,6 +93,15 @@ def _is_same(first: Path, second: Path) -> bool:
         return os.path.samefile(first, second)
     except OSError:
         return first == second
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str], *others: type[Exception]) -> Iterator[None]:
+    """Raise a DataError if the block cannot write a file: an OSError, or `others`."""
+    try:
+        yield
+    except (OSError, *others) as error:
+        raise DataError(f"cannot be written: {reason_of(error)}", path=path) from None
 
 
 LOCK = ".writing"

@@ -18,7 +18,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from bert_keras.errors import DataError, reason_of
-from bert_keras.files.atomic import replaced_file
+from bert_keras.files.atomic import replaced_file, writing
 
 # The fastest level: these records become 3% larger than at the usual level.
 _GZIP_LEVEL = 1
@@ -112,16 +112,11 @@ def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int
     options = tf.io.TFRecordOptions(
         compression_type="GZIP", compression_level=_GZIP_LEVEL
     )
-    try:
-        with replaced_file(path) as temporary:
-            with tf.io.TFRecordWriter(str(temporary), options) as file:
-                for record in records:
-                    file.write(record)
-            size = temporary.stat().st_size
-    except (OSError, tf.errors.OpError) as error:
-        message = f"cannot be written: {reason_of(error)}"
-        raise DataError(message, path=path) from None
-    return size
+    with writing(path, tf.errors.OpError), replaced_file(path) as temporary:
+        with tf.io.TFRecordWriter(str(temporary), options) as file:
+            for record in records:
+                file.write(record)
+        return temporary.stat().st_size
 
 
 def compression_of(path: str | os.PathLike[str]) -> str:

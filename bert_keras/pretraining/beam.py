@@ -29,7 +29,7 @@ from bert_keras.corpus.documents import (
 )
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.files import filesystems
-from bert_keras.files.atomic import check_output_place
+from bert_keras.files.atomic import check_output_place, writing
 from bert_keras.files.streams import check_errors
 from bert_keras.pretraining import beam_steps as steps
 from bert_keras.pretraining.config import PretrainingDataConfig
@@ -44,7 +44,6 @@ from bert_keras.pretraining.manifest import (
     job_of,
     journal_shards,
     manifest_of,
-    writing,
 )
 from bert_keras.pretraining.shards import totals_of
 from bert_keras.runs.beam import pipeline_of, raise_mistake, run_pipeline

@@ -26,10 +26,11 @@ from bert_keras.corpus.documents import (
 )
 from bert_keras.errors import BertKerasError, DataError
 from bert_keras.files import filesystems
+from bert_keras.files.atomic import writing
 from bert_keras.files.streams import Replaced
 from bert_keras.pretraining.blocks import Block, block_of, check_documents, shares_of
 from bert_keras.pretraining.config import PretrainingDataConfig
-from bert_keras.pretraining.manifest import check_text, is_shard, shard_name, writing
+from bert_keras.pretraining.manifest import check_text, is_shard, shard_name
 from bert_keras.runs.beam import mistake_of, raise_mistake
 
 # In the folder of the run: the names of the files, the plan, the results.

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import DataError, counted
-from bert_keras.files.atomic import check_path, locked_file, replaced_file
+from bert_keras.files.atomic import check_path, locked_file, replaced_file, writing
 from bert_keras.pretraining.blocks import Block, blocks_of, check_documents
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import (
@@ -39,7 +39,6 @@ from bert_keras.pretraining.manifest import (
     journal_shards,
     read_manifest,
     shard_name,
-    writing,
 )
 from bert_keras.pretraining.shards import ShardWriter, shard_writer, totals_of
 from bert_keras.runs.process_pool import map_in_processes

@@ -8,18 +8,17 @@ changed.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from bert_keras.corpus.documents import name_of
-from bert_keras.errors import ConfigError, DataError, reason_of, shown
+from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.runs.run_folder import what_differs
 from bert_keras.text.tokenizer_files import vocabulary_hash
@@ -209,16 +208,6 @@ def journal_shards(
             raise DataError(message, path=path, line=number)
     check_job(folder, rows[0], job)
     return rows[1:]
-
-
-@contextlib.contextmanager
-def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an error of a file system into one line."""
-    try:
-        yield
-    except OSError as error:
-        message = f"cannot be written: {reason_of(error)}"
-        raise DataError(message, path=path) from None
 
 
 def as_text(manifest: Mapping[str, Any]) -> str:

@@ -22,8 +22,7 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from bert_keras.errors import DataError, reason_of
-from bert_keras.files.atomic import replaced_file
+from bert_keras.files.atomic import replaced_file, writing
 from bert_keras.report.values import cut, cut_middle, is_number, signed, words
 
 MOST_LETTERS = 300  # of a shown text
@@ -128,10 +127,6 @@ def write_file(path: str | os.PathLike[str], content: str) -> Path:
         DataError: it cannot be written.
     """
     target = Path(path)
-    try:
-        with replaced_file(target) as temporary:
-            temporary.write_text(content, encoding="utf-8", errors="replace")
-    except OSError as error:
-        message = f"cannot be written: {reason_of(error)}"
-        raise DataError(message, path=target) from None
+    with writing(target), replaced_file(target) as temporary:
+        temporary.write_text(content, encoding="utf-8", errors="replace")
     return target

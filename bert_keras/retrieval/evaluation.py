@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -274,8 +274,7 @@ class _Search:
                 near = packed.nearest(part, count, rescore=_RESCORE)
                 found.append(self.equal.ranked(*near, count))
                 shown.add(len(part))
-        rows, scores = (np.concatenate(each) for each in zip(*found, strict=True))
-        return self._without_own(rows, scores, top)
+        return self._without_own(found, top)
 
     def by_words(
         self, collection: JudgedCollection, top: int
@@ -290,8 +289,7 @@ class _Search:
                 rows = np.argsort(-scores, kind="stable")[:count]
                 found.append((np.where(scores[rows] > 0, rows, -1), scores[rows]))
                 shown.add()
-        rows, scores = (np.stack(each) for each in zip(*found, strict=True))
-        return self._without_own(rows, scores, top)
+        return self._without_own(found, top)
 
     def fused(
         self, first: np.ndarray, second: np.ndarray, weight: float
@@ -303,12 +301,13 @@ class _Search:
         for pair in zip(first, second, strict=True):
             near = [rows[rows >= 0].tolist() for rows in pair]
             found.append(self.equal.fused(near, count, weights=weights))
-        rows, scores = (np.stack(each) for each in zip(*found, strict=True))
-        return self._without_own(rows, scores, self.top)
+        return self._without_own(found, self.top)
 
     def _without_own(
-        self, rows: np.ndarray, scores: np.ndarray, top: int
+        self, found: Sequence[tuple[np.ndarray, np.ndarray]], top: int
     ) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and scores that come in parts, without the queries' documents."""
+        rows, scores = (np.vstack(each) for each in zip(*found, strict=True))
         is_own = rows == self._own
         self.dropped.update(
             self.queries[place] for place in np.flatnonzero(is_own.any(axis=1))

@@ -29,8 +29,8 @@ import numpy as np
 from bert_keras.data.collection import document_rules, with_titles
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import stream_columns
-from bert_keras.errors import ConfigError, DataError, NoRowsError, counted, reason_of
-from bert_keras.files.atomic import check_output_place, new_folder
+from bert_keras.errors import ConfigError, DataError, NoRowsError, counted
+from bert_keras.files.atomic import check_output_place, new_folder, writing
 from bert_keras.files.parquet import check_arrow, is_parquet
 from bert_keras.inference.predictor import Predictor
 from bert_keras.lazy_names import deferred
@@ -140,18 +140,14 @@ def feature_writer(
     make: Callable[[Path], _Npz | _Parquet] = functools.partial(_Parquet, model)
     if target.suffix == ".npz":
         make = functools.partial(_Npz, dtype, model)
-    try:
-        with new_folder(target.parent, f".{target.name}-") as folder:
-            writer, whole = make(folder), False
-            try:
-                yield writer
-                whole = True
-            finally:
-                writer.close(whole=whole)
-            os.replace(folder / "whole", target)
-    except OSError as error:
-        message = f"cannot be written: {reason_of(error)}"
-        raise DataError(message, path=path) from None
+    with writing(path), new_folder(target.parent, f".{target.name}-") as folder:
+        writer, whole = make(folder), False
+        try:
+            yield writer
+            whole = True
+        finally:
+            writer.close(whole=whole)
+        os.replace(folder / "whole", target)
 
 
 class _Npz:

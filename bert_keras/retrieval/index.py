@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.items import as_strings
-from bert_keras.errors import ConfigError, DataError, first_of, reason_of
-from bert_keras.files.atomic import check_output_place, replaced_file
+from bert_keras.errors import ConfigError, DataError, first_of
+from bert_keras.files.atomic import check_output_place, replaced_file, writing
 from bert_keras.files.parquet import check_arrow, is_parquet
 from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor
@@ -586,12 +586,9 @@ def _write_index(
         graph = engines.stored_form(made.graph)
     if graph is not None:
         arrays["graph"] = graph
-    try:
-        with replaced_file(path) as temporary, open(temporary, "wb") as file:
+    with writing(path), replaced_file(path) as temporary:
+        with open(temporary, "wb") as file:
             np.savez(file, **arrays)
-    except OSError as error:
-        message = f"cannot be written: {reason_of(error)}"
-        raise DataError(message, path=path) from None
 
 
 def _read_index(

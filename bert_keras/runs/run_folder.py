@@ -85,9 +85,7 @@ class RunFolder:
             self._clean()
             whole = {**found, **wanted}
             if whole != found:
-                with replaced_file(self.path / SETTINGS) as temporary:
-                    temporary.write_text(json.dumps(whole, indent=2) + "\n", "utf-8")
-                    _sync(temporary)
+                self.add_note(SETTINGS, whole)
 
     def __enter__(self) -> RunFolder:
         return self
@@ -156,14 +154,14 @@ class RunFolder:
         """Write a JSON file in the folder, replacing one of the same name."""
         with self._writes(), replaced_file(self.path / name) as temporary:
             temporary.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
+            _sync(temporary)
 
     def add_array(self, name: str, array: np.ndarray) -> None:
         """Write an array as a `.npy` file in the folder."""
         with self._writes(), replaced_file(self.path / name) as temporary:
             with open(temporary, "wb") as file:
                 np.save(file, array)
-                file.flush()
-                os.fsync(file.fileno())
+            _sync(temporary)
 
     def array(self, name: str) -> np.ndarray | None:
         """Return the array of a `.npy` file in the folder; `None` without one."""
@@ -209,8 +207,7 @@ class RunFolder:
                 try:
                     write(new)
                     new.chmod(0o755)
-                    for path in [*new.iterdir(), new]:
-                        _sync(path)
+                    _sync(*new.iterdir(), new)
                     new.rename(target)
                     _sync(target.parent)
                 finally:
@@ -224,8 +221,7 @@ class RunFolder:
     def _put(self, target: Path, write: Callable[[Path], object]) -> None:
         with replaced_folder(target, files=FILES | {EPOCH}) as new:
             write(new)
-            for path in [*new.rglob("*"), new]:
-                _sync(path)
+            _sync(*new.rglob("*"), new)
         _sync(target.parent)
 
     def _clean(self) -> None:
@@ -370,13 +366,14 @@ def _shown_apart(old: Any, new: Any) -> tuple[str, str]:
     return shown(old), shown(new)
 
 
-def _sync(path: Path) -> None:
-    """Wait until a file or folder is written to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _sync(*paths: Path) -> None:
+    """Wait until files and folders are written to disk."""
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def run_path(output: str | os.PathLike[str], name: str = "run") -> Path:

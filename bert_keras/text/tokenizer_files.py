@@ -518,10 +518,8 @@ def write_folder(
             "vocabulary would be read instead of this one"
         )
     config = {key: settings[ours] for key, ours in _CONFIG_KEYS.items()}
-    known = set(settings["vocabulary"])
-    for name in ("pad", "unk", "cls", "sep", "mask"):
-        if (token := f"[{name.upper()}]") in known:
-            config[f"{name}_token"] = token
+    known = SPECIAL_TOKENS if "[MASK]" in tokens else REQUIRED_TOKENS
+    config |= {f"{token[1:-1].lower()}_token": token for token in known}
     config["tokenizer_class"] = "BertTokenizer"
     if max_length is not None:
         config["model_max_length"] = max_length
@@ -537,7 +535,7 @@ def write_folder(
         config["additional_special_tokens"] = [
             content for content in special if content not in SPECIAL_TOKENS
         ]
-    _replace(folder / "vocab.txt", "".join(f"{t}\n" for t in settings["vocabulary"]))
+    _replace(folder / "vocab.txt", "".join(f"{token}\n" for token in tokens))
     if is_whole:
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
         write_tokenizer_json(folder, settings, max_length=None)

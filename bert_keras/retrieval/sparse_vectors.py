@@ -121,7 +121,7 @@ class SparseVectors:
         values, places, ends = (stored[n] for n in ("embeddings", "places", "ends"))
         width, counts = int(stored["width"]), np.diff(ends, prepend=0)
         if (
-            not places.shape == values.shape == (ends[-1],)
+            not places.shape == values.shape == (ends[-1] if len(ends) else 0,)
             or (counts < 0).any()
             or ((places < 0) | (places >= width)).any()
         ):

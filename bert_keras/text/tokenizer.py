@@ -214,12 +214,9 @@ class WordPieceTokenizer(tf.Module):
             found = self.tokenize_with_offsets([texts], unit=unit)
             return found[0][0], found[1][0], found[2][0]
         cells = self._pieces(unit, texts)
-        ids, starts, ends = tf.unstack(cells.values, num=3, axis=1)
-        return (
-            cells.with_values(ids),
-            cells.with_values(starts),
-            cells.with_values(ends),
-        )
+        columns = tf.unstack(cells.values, num=3, axis=1)
+        ids, starts, ends = map(cells.with_values, columns)
+        return ids, starts, ends
 
     def tokenize(self, texts: Any) -> list[Any]:
         """Return the pieces of one text as strings, or a list of them for each text.

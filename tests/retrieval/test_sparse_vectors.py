@@ -57,6 +57,8 @@ def test_the_inverted_index_is_exact() -> None:
     few[0, 3] = 1.0
     rows, _ = SparseVectors.of_batches([few[1:], few[:1], few[:1]], 20).nearest(few, 3)
     assert rows.tolist() == [[1, 2, -1], [-1, -1, -1]]  # without a common token
+    none = SparseVectors.of_batches([], 20).entries()  # as in a broken file
+    assert len(SparseVectors.from_entries(none)) == 0
 
 
 def test_the_loss_by_hand() -> None:

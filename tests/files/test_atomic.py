@@ -286,6 +286,21 @@ def test_a_killed_writer_of_a_file_is_cleared_and_a_running_one_is_not(
     assert files_of(tmp_path) == {"vocab.txt": b"half"}
 
 
+def test_a_file_system_without_locks(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with replaced_folder(old) as new:
+        write(new, "new")
+    assert_stands(old, "new")
+    with replaced_file(old / "config.json") as temporary:
+        temporary.write_text("newer")
+    assert (old / "config.json").read_text() == "newer"
+
+
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyError), new_folder(tmp_path, ".out-") as folder:
         (folder / "half").write_text("x")

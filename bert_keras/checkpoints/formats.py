@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_keras.checkpoints.checkpoint import Checkpoint, listed
 from bert_keras.checkpoints.names import DISCRIMINATOR
@@ -38,19 +38,6 @@ _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 _GRAPH = "saved_model.pb"
 _PRESET = ("model.weights.h5", "model.weights.json")
 _POOLING = "1_Pooling"
-
-
-class Format(NamedTuple):
-    """How one format is recognized and read.
-
-    `find(place)` returns the path to read in a folder, or for a TensorFlow checkpoint's
-    prefix; `None` if it has another format. `bert_keras.checkpoints.<module>.<reader>`
-    reads it.
-    """
-
-    find: Callable[[Path], Path | None]
-    module: str
-    reader: str
 
 
 def read_checkpoint(
@@ -84,19 +71,25 @@ def read_checkpoint(
     if prefix is None:
         check_no_router(folder)
     place = prefix or encoder_folder(folder)
-    for each in FORMATS:
-        found = each.find(place)
-        if found is not None:
-            read = getattr(_module(each.module), each.reader)
-            if each.reader == "read_google":
-                read = functools.partial(read, part=part)
-            else:
-                check_no_part(part, place=place)
-            checkpoint: Checkpoint = read(found)
-            _check_names(checkpoint)
-            if place in (prefix, folder):
-                return checkpoint
-            return dataclasses.replace(checkpoint, home=folder)
+    for find, module in FORMATS:
+        found = find(place)
+        if found is None:
+            continue
+        read = getattr(_module(module), f"read_{module}")
+        if module == "google":
+            read = functools.partial(read, part=part)
+        else:
+            check_no_part(part, place=place)
+        checkpoint: Checkpoint = read(found)
+        if not checkpoint.shapes:
+            names = listed(list(checkpoint.unrecognized)) or "nothing"
+            raise CheckpointError(
+                f"{checkpoint.path}: contains no weights with the names of a BERT: "
+                f"{names}"
+            )
+        if place in (prefix, folder):
+            return checkpoint
+        return dataclasses.replace(checkpoint, home=folder)
     raise CheckpointError(
         f"{place}: contains no checkpoint: neither {_CONFIG} with {_SAFETENSORS[0]} "
         f"nor bert_config.json with bert_model.ckpt.index nor {_PRESET[0]} nor "
@@ -110,15 +103,6 @@ def check_no_part(part: str | None, *, place: Path) -> None:
         raise ConfigError(
             "`part` is for Google's TensorFlow 1 checkpoints of ELECTRA; received "
             f"{one_line(part)} for {place}"
-        )
-
-
-def _check_names(checkpoint: Checkpoint) -> None:
-    """Raise if no weight of a checkpoint has a name that is known."""
-    if not checkpoint.shapes:
-        found = listed(list(checkpoint.unrecognized)) or "nothing"
-        raise CheckpointError(
-            f"{checkpoint.path}: contains no weights with the names of a BERT: {found}"
         )
 
 
@@ -164,15 +148,18 @@ def _variables(place: Path) -> Path | None:
     return prefix
 
 
-# In this order: other formats next to safetensors are ignored.
-FORMATS = (
-    Format(_hub_encoder, "tf_hub", "read_tf_hub"),
-    Format(_with(*_SAFETENSORS), "huggingface", "read_huggingface"),
-    Format(_saved_model, "model_garden", "read_model_garden"),
-    Format(_object_based, "model_garden", "read_model_garden"),
-    Format(_variables, "google", "read_google"),
-    Format(_with(*_PRESET), "keras_hub", "read_keras_hub"),
-    Format(_with(_CONFIG), "huggingface", "read_huggingface"),
+# For each format what returns the path to read in a folder, or for a prefix of a
+# TensorFlow checkpoint, `None` if it has another format; and the module that reads it,
+# by its function `read_<module>`. In this order: other formats next to safetensors are
+# ignored.
+FORMATS: tuple[tuple[Callable[[Path], Path | None], str], ...] = (
+    (_hub_encoder, "tf_hub"),
+    (_with(*_SAFETENSORS), "huggingface"),
+    (_saved_model, "model_garden"),
+    (_object_based, "model_garden"),
+    (_variables, "google"),
+    (_with(*_PRESET), "keras_hub"),
+    (_with(_CONFIG), "huggingface"),
 )
 
 

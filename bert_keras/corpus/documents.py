@@ -263,10 +263,9 @@ def corpus_files(paths: str | os.PathLike[str] | Iterable[str]) -> list[str]:
             and folders. A file that is given twice counts once. A name with a scheme,
             such as `gs://bucket/text/*`, belongs to a file system of fsspec.
     """
-    single = isinstance(paths, str | os.PathLike)
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
     found: dict[str, str] = {}  # the file behind links: the path
-    for given in [paths] if single else paths:  # type: ignore[union-attr,list-item]
-        path = os.fspath(given)  # type: ignore[arg-type]
+    for path in map(os.fspath, given):
         files = _remote_files(path) if is_remote(path) else _local_files(path)
         if not files:
             raise DataError("contains no file for the corpus", path=path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_keras.checkpoints.checkpoint import Shape, as_checkpoint_error, bert_config
 from bert_keras.checkpoints.matching import encoder_sizes
@@ -53,18 +53,14 @@ _NOT_KERAS = (LookupError, TypeError, ValueError, AttributeError, RecursionError
 _MOST_YAML_BYTES = 256 << 10  # a run's file has about 10 KB
 
 
-class EncoderSettings(NamedTuple):
-    """The settings found: as entries of a `config.json`, the sizes, and notes."""
-
-    raw: dict[str, Any]
-    config: BertConfig
-    notes: list[str]
+# As entries of a `config.json`, as sizes, and notes on them.
+_Settings = tuple[dict[str, Any], BertConfig, list[str]]
 
 
 def read_settings(
     folder: Path, shapes: Mapping[str, Shape], *, heads: int, masked_lm: bool
-) -> EncoderSettings:
-    """Return the config of the encoder in a folder; the first file found decides.
+) -> _Settings:
+    """Return the settings of the encoder in a folder; the first file found decides.
 
     Args:
         folder: the folder of the checkpoint, or the SavedModel.
@@ -87,10 +83,10 @@ def read_settings(
         values = {**sizes, **{_LAYER_KEYS[k]: value for k, value in found.items()}}
         act = values.get("hidden_act", "<lambda>")
         values["hidden_act"] = _LAYER_ACTIVATIONS.get(str(act), act)
-    return EncoderSettings(values, bert_config(values, path=path), notes)
+    return values, bert_config(values, path=path), notes
 
 
-def _of_params(path: Path, *, masked_lm: bool) -> EncoderSettings:
+def _of_params(path: Path, *, masked_lm: bool) -> _Settings:
     """Return the settings of the encoder in a `params.yaml`."""
     model = _read_yaml(path)
     for key in ("task", "model"):
@@ -117,7 +113,7 @@ def _of_params(path: Path, *, masked_lm: bool) -> EncoderSettings:
             f"the masked-LM head computes {one_line(head)}, here it computes as the "
             f"encoder does, {one_line(act)}: its outputs differ"
         )
-    return EncoderSettings(values, bert_config(values, path=path), notes)
+    return values, bert_config(values, path=path), notes
 
 
 def _plain_values(values: Any, *, name: str, path: Path) -> dict[str, Any]:

@@ -25,9 +25,9 @@ def check_arrow() -> None:
         import pyarrow  # noqa: F401
 
 
-def is_parquet(path: str) -> bool:
+def is_parquet(path: str | os.PathLike[str]) -> bool:
     """Return whether a path names a Parquet file, by its ending."""
-    return path.lower().endswith(ENDING)
+    return os.fspath(path).lower().endswith(ENDING)
 
 
 def is_stored(path: str) -> bool:

@@ -117,7 +117,7 @@ def check_output(path: str | os.PathLike[str]) -> Path:
 def check_dtype(dtype: str, path: str | os.PathLike[str] | None) -> None:
     """Raise a ConfigError unless vectors of a type can be written to a file."""
     check_choice("dtype", dtype, DTYPES)
-    if path is not None and dtype != "float32" and is_parquet(os.fspath(path)):
+    if path is not None and dtype != "float32" and is_parquet(path):
         raise ConfigError(
             f"`dtype` must be float32 for Parquet; received {dtype}: a file that ends "
             "with .npz holds int8 and bits"
@@ -375,7 +375,7 @@ def write_features(
     if level == "token" and task.default_prompt:
         say(f"the prompt {task.default_prompt} is for vectors of whole texts: not used")
     model = "" if level == "token" else model_hash(predictor)
-    if "id" in first and not is_parquet(os.fspath(output)):
+    if "id" in first and not is_parquet(output):
         say("ids are not written: only a .parquet file holds them")
     with (
         feature_writer(output, dtype, model=model) as writer,

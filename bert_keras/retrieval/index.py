@@ -220,7 +220,7 @@ class SearchIndex:
             say(f"several texts have the same id: {first_of(repeated)}")
         predictor = load_embedder(source, **settings)
         store = store_of(predictor.model.task, dtype)
-        if index is not None and is_parquet(os.fspath(index)) and store.kind != "dense":
+        if index is not None and is_parquet(index) and store.kind != "dense":
             raise ConfigError(
                 f"`index` must be npz for vectors of `kind` {store.kind}; received "
                 f"{index}"
@@ -231,7 +231,7 @@ class SearchIndex:
         with_prompt(asking, prompt or "query")  # raises before texts are computed
         stored = None
         if index is not None:
-            if is_parquet(os.fspath(index)):
+            if is_parquet(index):
                 check_arrow()
             stored = _read_index(Path(index), reader, texts, dtype)
         held = (dtype or "float32") if stored is None else stored.packed.dtype
@@ -531,7 +531,7 @@ def _keep_index(
         reader: computed the vectors.
         is_named: whether lines or ids were given.
     """
-    is_kept = is_parquet(str(path))
+    is_kept = is_parquet(path)
     graph = None if stored is None else stored.graph
     has_new = made.graph is not None and graph is None
     centroids = getattr(made.packed, "centroids", None)
@@ -569,7 +569,7 @@ def _write_index(
     path: Path, packed: VectorStore, made: SearchIndex, model: str, graph: Any
 ) -> None:
     """Write an index; `graph` is faiss's as stored, if the search has none."""
-    if is_parquet(str(path)):
+    if is_parquet(path):
         vectors = packed.numbers(slice(None))
         with feature_writer(path, model=model) as writer:
             writer.add(Part(made.lines, made.texts, vectors, ids=made.ids))
@@ -602,7 +602,7 @@ def _read_index(
     """
     check_index(path, may_be_new=True)
     if not path.exists():
-        if is_parquet(str(path)):
+        if is_parquet(path):
             check_output(path)
         return None
     stored = read_vectors(path)
@@ -623,7 +623,7 @@ def _read_index(
     # One that `search` did not write, or that other programs read, is not replaced,
     # nor is a larger model's by a student's.
     is_own = not task.aligned_to or stored.model == model_hash(predictor)
-    if not stored.texts or is_parquet(str(path)) or not is_own:
+    if not stored.texts or is_parquet(path) or not is_own:
         raise DataError(f"contains vectors of {reason}: name another index", path=path)
     say(f"{path}: contained vectors of {reason}: rebuilt")
     return None

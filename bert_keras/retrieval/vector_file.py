@@ -118,7 +118,7 @@ def is_vector_file(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is npz or Parquet, by its ending or its arrays."""
     if not os.path.isfile(path):
         return False
-    if os.fspath(path).endswith(".npz") or is_parquet(os.fspath(path)):
+    if os.fspath(path).endswith(".npz") or is_parquet(path):
         return True
     if not zipfile.is_zipfile(path):
         return False
@@ -144,7 +144,7 @@ def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
         DataError: it is another file, of another version, or of the vectors of tokens.
     """
     check_index(path)
-    if is_parquet(os.fspath(path)):
+    if is_parquet(path):
         return _read_parquet(path)
     try:
         with open_arrays(path) as stored:
@@ -207,7 +207,7 @@ def _read_parquet(path: str | os.PathLike[str]) -> VectorFile:
 def _count_tokens(path: str | os.PathLike[str]) -> dict[str, int] | None:
     """Return the texts and tokens of a file of the vectors of tokens, or `None`."""
     try:
-        if is_parquet(os.fspath(path)):
+        if is_parquet(path):
             first = next(stream_tables(os.fspath(path), 1))
             if not {"tokens", "starts", "ends", "embeddings"} <= {*first.column_names}:
                 return None
@@ -239,7 +239,7 @@ def describe_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
     return {
         "kind": "index of vectors, for `search --index`",
         "path": os.fspath(path),
-        "format": "Parquet" if is_parquet(os.fspath(path)) else found.format,
+        "format": "Parquet" if is_parquet(path) else found.format,
         "texts": len(found.packed),
         "width": found.packed.width,
         "vectors": found.packed.kind,

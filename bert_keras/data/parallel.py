@@ -15,7 +15,7 @@ from bert_keras.data.rows import (
     whole_lines,
     without_break,
 )
-from bert_keras.errors import DataError, NoRowsError, first_of
+from bert_keras.errors import DataError, NoRowsError
 from bert_keras.files.parquet import is_stored
 from bert_keras.files.streams import lines_of, text_of
 from bert_keras.runs.notes import say
@@ -88,18 +88,16 @@ def _lines(path: str) -> list[str]:
 def without_empty(pairs: Columns) -> Columns:
     """Return the pairs with a source and a target; report the others."""
     sides = zip(pairs["source"], pairs["target"], strict=True)
-    is_whole = [all(side.strip() for side in pair) for pair in sides]
-    if all(is_whole):
+    kept = [row for row, pair in enumerate(sides) if all(map(str.strip, pair))]
+    left_out = sorted(set(range(len(pairs))) - set(kept))
+    if not left_out:
         return pairs
-    kept = [row for row, whole in enumerate(is_whole) if whole]
-    left_out = [row for row, whole in enumerate(is_whole) if not whole]
-    named = first_of([pairs.lines[row] for row in left_out], most=8)
     if not kept:
         raise NoRowsError(
             "contains no pair with a source and a target", path=pairs.path
         )
     say(
         f"{pairs.path}: left out {len(left_out):,} of {len(pairs):,} pairs with an "
-        f"empty source or target: line{'s' * (len(left_out) > 1)} {named}"
+        f"empty source or target: {pairs.places(left_out)}"
     )
     return pairs.take(kept)

@@ -49,9 +49,9 @@ def check_kind(engine: str, kind: str) -> None:
 def check_store(engine: str, packed: VectorStore) -> None:
     """Raise ConfigError unless an engine finds vectors of this kind and type."""
     check_kind(engine, packed.kind)
-    if engine == "faiss" and packed.label != "float32":
+    if engine == "faiss" and packed.dtype != "float32":
         raise ConfigError(
-            "`dtype` must be float32 for the engine faiss; received " + packed.label
+            f"`dtype` must be float32 for the engine faiss; received {packed.dtype}"
         )
 
 
@@ -62,7 +62,7 @@ def engine_for(stored: VectorFile, large: int) -> str:
     if packed.kind == "tokens":
         has_centroids = getattr(packed, "centroids", None) is not None
         return "centroids" if is_large or has_centroids else "exact"
-    is_large = is_large and packed.label == "float32"
+    is_large = is_large and (packed.kind, packed.dtype) == ("dense", "float32")
     return "faiss" if is_large and importlib.util.find_spec("faiss") else "exact"
 
 

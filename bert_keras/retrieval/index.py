@@ -499,7 +499,8 @@ def check_hybrid(hybrid: bool, hybrid_weight: float) -> None:
 
 def _check_rescoring(packed: VectorStore, rescore: int | None, index: Any) -> None:
     """Raise ConfigError, or tell, if bits of an index cannot be compared again."""
-    if packed.dtype != "binary" or packed.rescores or rescore == 0:
+    has_both = getattr(packed, "rescoring", None) is not None
+    if packed.dtype != "binary" or has_both or rescore == 0:
         return
     if rescore is not None:
         raise ConfigError(

@@ -115,16 +115,6 @@ class PackedVectors:
         kinds = {"i": "int8", "u": "binary"}
         return kinds.get(self.values.dtype.kind, "float32")
 
-    @property
-    def rescores(self) -> bool:
-        """Whether candidates that bits find are compared again."""
-        return self.rescoring is not None
-
-    @property
-    def label(self) -> str:
-        """The name of rankings by these vectors."""
-        return self.dtype
-
     def compared(self) -> PackedVectors:
         """Return the vectors as `nearest` takes them."""
         if self.dtype != "float32":
@@ -141,7 +131,7 @@ class PackedVectors:
         Each with the name of its ranking.
         """
         if self.dtype != "float32":
-            yield self.label, self
+            yield self.dtype, self
             return
         vectors, width = self.numbers(slice(None)), self.width
         narrow = sorted((size for size in widths if size < width), reverse=True)

@@ -41,8 +41,6 @@ class SparseVectors:
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     formats: ClassVar[tuple[int, ...]] = (_FORMAT,)
     dtype = "float32"
-    label = "sparse"
-    rescores = False
 
     @classmethod
     def of_batches(
@@ -86,7 +84,7 @@ class SparseVectors:
 
     def variants(self, widths: Sequence[int]) -> Iterator[tuple[str, SparseVectors]]:
         """Yield the vectors, with the name of the ranking by them."""
-        yield self.label, self
+        yield self.kind, self
 
     def pair_scores(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return the product of each query and the vector of a row, float32 [Q]."""

@@ -40,7 +40,6 @@ class TokenVectors:
     kind: ClassVar[str] = "tokens"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "int8")
     formats: ClassVar[tuple[int, ...]] = (_FORMAT,)
-    rescores = False
 
     @classmethod
     def of_batches(
@@ -83,11 +82,6 @@ class TokenVectors:
     def step(self) -> float | None:
         """What a step of int8 is worth; `None` for float32."""
         return 1 / _STEPS if self.dtype == "int8" else None
-
-    @property
-    def label(self) -> str:
-        """The name of rankings by these vectors."""
-        return self.kind if self.dtype == "float32" else f"{self.kind} {self.dtype}"
 
     @property
     def starts(self) -> np.ndarray:
@@ -136,11 +130,11 @@ class TokenVectors:
 
     def variants(self, widths: Sequence[int]) -> Iterator[tuple[str, TokenVectors]]:
         """Yield float32 vectors, and the same in int8; others as they are."""
-        yield self.label, self
+        of_int8 = f"{self.kind} int8"
+        yield (self.kind if self.dtype == "float32" else of_int8), self
         if self.dtype == "float32" and np.abs(self.values).max(initial=0) <= 1:
             packed = np.rint(self.values * _STEPS).astype(np.int8)
-            found = dataclasses.replace(self, values=packed)
-            yield found.label, found
+            yield of_int8, dataclasses.replace(self, values=packed)
 
     def nearest(
         self, queries: np.ndarray, top: int, *, rescore: int = 0

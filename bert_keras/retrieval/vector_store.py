@@ -28,8 +28,6 @@ class VectorStore(Protocol):
         dtypes: the types of stored numbers, the default one first.
         formats: of the files with such vectors, see `vector_file`.
         dtype: of these numbers.
-        label: the name of the ranking by these vectors.
-        rescores: whether `nearest` compares candidates again, by `rescore`.
         width: D.
     """
 
@@ -42,12 +40,6 @@ class VectorStore(Protocol):
 
     @property
     def dtype(self) -> str: ...
-
-    @property
-    def label(self) -> str: ...
-
-    @property
-    def rescores(self) -> bool: ...
 
     @classmethod
     def of_batches(

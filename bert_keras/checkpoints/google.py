@@ -138,31 +138,34 @@ def read_google(
     Raises errors as `read_checkpoint` does.
     """
     prefix = Path(prefix)
-    if any(name.startswith(_ENCODERS) for name in read_names(prefix)):
-        return _read_electra(prefix, part)
-    formats.check_no_part(part, place=prefix)
-    raw, config, notes = read_config(prefix.parent / CONFIG)
+    is_electra = any(name.startswith(_ENCODERS) for name in read_names(prefix))
+    if not is_electra:
+        formats.check_no_part(part, place=prefix)
+        raw, config, notes = read_config(prefix.parent / CONFIG)
     variables = read_index(prefix)
     if ROOT in variables:
         raise CheckpointError(
             f"{prefix}: an object-based TensorFlow 2 checkpoint (TF Model Garden), not "
             "one of TensorFlow 1"
         )
-    chosen, unrecognized, skipped = _sorted_out(variables)
-    if skipped:
+    weights = {n: v for n, v in variables.items() if not names.is_optimizer_state(n)}
+    if is_electra:
+        part = _main_part(weights) if part is None else part
+        check_choice("part", part, PARTS)
+        chosen, unrecognized, others = _part_of(weights, part)
+        raw, config, notes = _electra_config(prefix, chosen, part)
+        if others:
+            other = PARTS[part == PARTS[0]]
+            notes.append(f"left out: {others:,} weights of the {other}")
+    else:
+        chosen, unrecognized = {}, []
+        for name, variable in weights.items():
+            if (ours := names.from_google(name)) is None:
+                unrecognized.append(name)
+            else:
+                choose(chosen, ours.name, variable, transpose=ours.transpose)
+    if skipped := len(variables) - len(weights):
         notes.append(f"{skipped:,} optimizer values are skipped")
-    return _opened(prefix, raw, config, chosen, notes, unrecognized)
-
-
-def _opened(
-    prefix: Path,
-    raw: dict[str, Any],
-    config: BertConfig,
-    chosen: Mapping[str, StoredTensor],
-    notes: list[str],
-    unrecognized: list[str],
-) -> Checkpoint:
-    """Return the checkpoint of the chosen weights."""
     return Checkpoint(
         path=prefix.parent,
         origin="google",
@@ -225,24 +228,6 @@ def write_google(
     return tuple(notes)
 
 
-def _sorted_out(
-    variables: Mapping[str, Variable],
-) -> tuple[dict[str, StoredTensor], list[str], int]:
-    """Return canonical name to variable; unrecognized names; the number skipped."""
-    chosen: dict[str, StoredTensor] = {}
-    unrecognized = []
-    skipped = 0
-    for name, variable in variables.items():
-        renamed = names.from_google(name)
-        if renamed is not None:
-            choose(chosen, renamed.name, variable, transpose=renamed.transpose)
-        elif names.is_optimizer_state(name):
-            skipped += 1
-        else:
-            unrecognized.append(name)
-    return chosen, unrecognized, skipped
-
-
 # ELECTRA: a discriminator, whose encoder is in the scope `electra`, and the generator
 # that its pretraining needs. They share the embeddings, unless the generator has its
 # own, and in some settings the encoder.
@@ -252,22 +237,6 @@ _ENCODERS = ("electra/encoder/", "generator/encoder/")  # of the two
 _HEADS = {part: f"{part}_predictions/" for part in PARTS}
 _HEAD_WIDTH = 64
 _CONFIGS = (CONFIG, "config.json")  # the releases hold neither
-
-
-def _read_electra(prefix: Path, part: str | None) -> Checkpoint:
-    """Open one part of an ELECTRA, see `read_google`."""
-    variables = read_index(prefix)
-    weights = {n: v for n, v in variables.items() if not names.is_optimizer_state(n)}
-    part = _main_part(weights) if part is None else part
-    check_choice("part", part, PARTS)
-    chosen, unrecognized, others = _part_of(weights, part)
-    raw, config, notes = _electra_config(prefix, chosen, part)
-    if others:
-        other = PARTS[part == PARTS[0]]
-        notes.append(f"left out: {others:,} weights of the {other}")
-    if len(weights) < len(variables):
-        notes.append(f"{len(variables) - len(weights):,} optimizer values are skipped")
-    return _opened(prefix, raw, config, chosen, notes, unrecognized)
 
 
 def _main_part(weights: Collection[str]) -> str:

@@ -89,16 +89,8 @@ def config_values(
 
 PREFIX = "bert_model.ckpt"
 # What `convert` writes: tokenizer_config.json is ours, Google's tools take flags.
-FILES = frozenset(
-    (
-        CONFIG,
-        f"{PREFIX}.data-00000-of-00001",
-        f"{PREFIX}.index",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.txt",
-    )
-)
+FILES = frozenset((CONFIG, f"{PREFIX}.data-00000-of-00001", f"{PREFIX}.index"))
+FILES |= {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
 
 
 def find_prefix(folder: Path) -> Path | None:

@@ -40,7 +40,7 @@ from bert_keras.checkpoints.safetensors_file import (
 from bert_keras.checkpoints.unread_files import check_no_adapter, unread_weights
 from bert_keras.config import MODEL_TYPES
 from bert_keras.errors import CheckpointError, one_line
-from bert_keras.files.atomic import replaced_file
+from bert_keras.files.atomic import replaced_file, sync
 from bert_keras.files.json_file import read_json
 
 CONFIG = "config.json"
@@ -556,9 +556,7 @@ def write_huggingface(
                 with opened(weights):  # the written file must open
                     pass
                 settings.write_bytes(text)
-                for path in (weights, settings):  # safe on disk
-                    with open(path, "rb") as file:
-                        os.fsync(file.fileno())
+                sync(weights, settings)
 
 
 def _spelled(

@@ -428,19 +428,8 @@ def _dtype(name: str) -> dict[str, Any]:
 # Writing.
 
 VOCABULARY = "assets/tokenizer/vocabulary.txt"
-FILES = frozenset(
-    (
-        CONFIG,
-        WEIGHTS,
-        TASK,
-        TASK_WEIGHTS,
-        PREPROCESSOR,
-        OURS,
-        METADATA,
-        "tokenizer.json",
-        VOCABULARY,
-    )
-)
+FILES = frozenset((CONFIG, WEIGHTS, TASK, TASK_WEIGHTS, PREPROCESSOR, OURS, METADATA))
+FILES |= {"tokenizer.json", VOCABULARY}
 # KerasHub's tasks are compiled, with the optimizer's state in the file: here at step 0.
 _OPTIMIZER: dict[str, np.ndarray] = {
     "task:optimizer/vars/0": np.array(0, np.int64),  # steps

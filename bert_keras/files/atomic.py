@@ -188,6 +188,16 @@ def locked_file(path: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
+def sync(*paths: Path) -> None:
+    """Wait until files and folders are written to disk."""
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 @contextlib.contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; on success it is renamed to `path`.

@@ -23,7 +23,13 @@ from typing import Any
 import numpy as np
 
 from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
-from bert_keras.files.atomic import FILES, locked_file, replaced_file, replaced_folder
+from bert_keras.files.atomic import (
+    FILES,
+    locked_file,
+    replaced_file,
+    replaced_folder,
+    sync,
+)
 from bert_keras.settings import RESUME, check_choice
 
 SETTINGS, CURVES = "run.json", "curves.jsonl"
@@ -136,12 +142,9 @@ class RunFolder:
 
     def wait(self) -> None:
         """Wait until the checkpoint that is being written is complete."""
-        writing = self._writing
+        writing, self._writing = self._writing, None
         if writing is not None:
-            try:
-                writing.result()
-            finally:
-                self._writing = None
+            writing.result()
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Append a row to the curves."""
@@ -154,14 +157,14 @@ class RunFolder:
         """Write a JSON file in the folder, replacing one of the same name."""
         with self._writes(), replaced_file(self.path / name) as temporary:
             temporary.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
-            _sync(temporary)
+            sync(temporary)
 
     def add_array(self, name: str, array: np.ndarray) -> None:
         """Write an array as a `.npy` file in the folder."""
         with self._writes(), replaced_file(self.path / name) as temporary:
             with open(temporary, "wb") as file:
                 np.save(file, array)
-            _sync(temporary)
+            sync(temporary)
 
     def array(self, name: str) -> np.ndarray | None:
         """Return the array of a `.npy` file in the folder; `None` without one."""
@@ -207,9 +210,9 @@ class RunFolder:
                 try:
                     write(new)
                     new.chmod(0o755)
-                    _sync(*new.iterdir(), new)
+                    sync(*new.iterdir(), new)
                     new.rename(target)
-                    _sync(target.parent)
+                    sync(target.parent)
                 finally:
                     shutil.rmtree(new, ignore_errors=True)
             for old in self.steps[:-keep]:
@@ -221,8 +224,8 @@ class RunFolder:
     def _put(self, target: Path, write: Callable[[Path], object]) -> None:
         with replaced_folder(target, files=FILES | {EPOCH}) as new:
             write(new)
-            _sync(*new.rglob("*"), new)
-        _sync(target.parent)
+            sync(*new.rglob("*"), new)
+        sync(target.parent)
 
     def _clean(self) -> None:
         """Delete what a killed run has left incomplete."""
@@ -364,16 +367,6 @@ def _shown_apart(old: Any, new: Any) -> tuple[str, str]:
         if start and max(len(old), len(new)) > _SHOWN:
             return f"…{shown(old[start:])}", f"…{shown(new[start:])}"
     return shown(old), shown(new)
-
-
-def _sync(*paths: Path) -> None:
-    """Wait until files and folders are written to disk."""
-    for path in paths:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def run_path(output: str | os.PathLike[str], name: str = "run") -> Path:

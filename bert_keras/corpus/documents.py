@@ -265,7 +265,8 @@ def corpus_files(paths: str | os.PathLike[str] | Iterable[str]) -> list[str]:
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
     found: dict[str, str] = {}  # the file behind links: the path
-    for path in map(os.fspath, given):
+    for each in given:
+        path = os.fspath(each)
         files = _remote_files(path) if is_remote(path) else _local_files(path)
         if not files:
             raise DataError("contains no file for the corpus", path=path)

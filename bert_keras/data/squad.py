@@ -211,11 +211,10 @@ def _refuse_broken(path: str, text: str) -> None:
     """Raise the error of an object over several lines that cannot be parsed."""
     try:
         json.loads(text)
-    except json.JSONDecodeError as error:
-        message = f"is not JSON: {error.msg}"
-        raise DataError(message, path=path, line=error.lineno) from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"is not JSON: {error}", path=path) from None
+        message = f"is not JSON: {getattr(error, 'msg', error)}"
+        line = getattr(error, "lineno", None)
+        raise DataError(message, path=path, line=line) from None
 
 
 def _are_nested(rows: list[Row]) -> bool:

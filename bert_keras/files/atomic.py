@@ -98,9 +98,10 @@ def _is_same(first: Path, second: Path) -> bool:
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str], *others: type[Exception]) -> Iterator[None]:
     """Raise a DataError if the block cannot write a file: an OSError, or `others`."""
+    errors: tuple[type[Exception], ...] = (OSError, *others)
     try:
         yield
-    except (OSError, *others) as error:
+    except errors as error:
         raise DataError(f"cannot be written: {reason_of(error)}", path=path) from None
 
 

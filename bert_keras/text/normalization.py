@@ -217,7 +217,7 @@ class WordSplitter(tf.Module):
             lambda: (codes, kinds, breaks, sources),
         )
         lasts = found[3] if self._literal is None else tf.gather(lasts, found[3])
-        text = _Characters(*found, lasts)
+        text = _Characters(*found, lasts=lasts)
         if self._normalized is None:
             return text
         return self._with_matches(text, self._normalized)

@@ -216,8 +216,9 @@ class WordSplitter(tf.Module):
             lambda: self._expand(raw, several, numbers, codes, kinds, breaks),
             lambda: (codes, kinds, breaks, sources),
         )
-        lasts = found[3] if self._literal is None else tf.gather(lasts, found[3])
-        text = _Characters(*found, lasts=lasts)
+        codes, kinds, breaks, sources = found
+        lasts = sources if self._literal is None else tf.gather(lasts, sources)
+        text = _Characters(codes, kinds, breaks, sources, lasts)
         if self._normalized is None:
             return text
         return self._with_matches(text, self._normalized)

@@ -103,7 +103,7 @@ def test_the_index_is_exact(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None
     near = packed.pair_scores(queries, chosen)
     np.testing.assert_allclose(near, wanted[range(3), chosen], atol=atol)
     stored = TokenVectors.from_entries(packed.entries())
-    assert stored.label == packed.label and stored.is_same(texts[:2], np.array([0, 1]))
+    assert stored.dtype == packed.dtype and stored.is_same(texts[:2], np.array([0, 1]))
     assert not stored.is_same(texts[:2], np.array([1, 2]))
 
 
@@ -220,7 +220,7 @@ def test_search_scores_and_mining(folder: Path, tmp_path: Path) -> None:
     assert facts["width"] == 6 and facts["format"] == 5
     assert SearchIndex.load(folder, index)(["free cash"], top=3) == [found]
     small = SearchIndex.of(predictor, TEXTS, index=index, dtype="int8", hybrid=True)
-    assert small.packed.label == "tokens int8" and small(["free cash"])[0]
+    assert small.packed.dtype == "int8" and small(["free cash"])[0]
     assert describe(index)["dtype"] == "int8"
     scores = evaluate_collection(predictor, write_collection(tmp_path / "judged"))
     assert [*scores["rankings"]] == ["tokens", "tokens int8", "BM25", "hybrid"]

@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras import settings
 from bert_keras.errors import ConfigError, received
-from bert_keras.settings import (
-    check_options,
-    option,
-    with_options_documented,
-)
+from bert_keras.settings import check_options, option, with_options_documented
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task

@@ -63,10 +63,7 @@ class ContrastiveFit(HeadTrainer):
     least: tuple[float, float] | None = None
 
     def __init__(
-        self,
-        model: TaskModel,
-        data: Mapping[str, Columns],
-        context: RunContext,
+        self, model: TaskModel, data: Mapping[str, Columns], context: RunContext
     ) -> None:
         super().__init__(model, data, context)
         devices = context.devices

@@ -11,11 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.data.collection import (
-    JudgedCollection,
-    is_collection,
-    read_collection,
-)
+from bert_keras.data.collection import JudgedCollection, is_collection, read_collection
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import new_rows, shared_rows
 from bert_keras.data.holdout import stratified_holdout, uncovered_classes
@@ -27,12 +23,7 @@ from bert_keras.settings import options_of
 from bert_keras.tasks import class_of
 from bert_keras.tasks.base import AnyTask, Task, by_role, replaced
 from bert_keras.tasks.plain_settings import check_effects
-from bert_keras.tasks.protocols import (
-    TAUGHT,
-    Linear,
-    Redacting,
-    texts_of,
-)
+from bert_keras.tasks.protocols import TAUGHT, Linear, Redacting, texts_of
 from bert_keras.training.choices import AUTO, GIVEN, Choice, Facts, TrainRequest
 from bert_keras.training.config import FEW_ROWS, TrainConfig
 

@@ -240,11 +240,7 @@ class Distillation:
         return dataclasses.replace(found, outputs=scores)
 
     def _stream(
-        self,
-        texts: tuple[list[Any], ...],
-        count: int,
-        what: str,
-        counts: Truncation,
+        self, texts: tuple[list[Any], ...], count: int, what: str, counts: Truncation
     ) -> dict[str, np.ndarray]:
         """Return the teacher's answers to texts, `count` rows, and report them."""
         parts = []
@@ -529,9 +525,7 @@ def check_vectors(task: Task, config: TrainConfig, rows: Columns) -> None:
 
 
 def _aligned(
-    predictor: Predictor,
-    task: Any,
-    hidden_size: int,
+    predictor: Predictor, task: Any, hidden_size: int
 ) -> tuple[Predictor, Task]:
     """Return a teacher that reads queries, and the task of a student of its vectors."""
     teacher: Any = predictor.model.task

@@ -61,10 +61,7 @@ def evaluate(
                 "is the folder of a collection"
             )
         return collections.evaluate_collection(
-            predictor,
-            data,
-            batch_size=batch_size,
-            max_batch_tokens=max_batch_tokens,
+            predictor, data, batch_size=batch_size, max_batch_tokens=max_batch_tokens
         )
     task = predictor.model.task
     source = RowSource(data, columns or {}, header, bad_rows)

@@ -48,9 +48,7 @@ from bert_keras.runs.run_folder import (
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.hugging_face import unread_elsewhere
-from bert_keras.tasks.protocols import (
-    Tunable,
-)
+from bert_keras.tasks.protocols import Tunable
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.training.choices import Choice, TrainRequest
 from bert_keras.training.config import TrainConfig, unused_options
@@ -393,11 +391,7 @@ def _attempt(
 
 
 def _probe_and_score(
-    plan: Plan,
-    model: TaskModel,
-    trainer: Trainer,
-    context: RunContext,
-    begun: float,
+    plan: Plan, model: TaskModel, trainer: Trainer, context: RunContext, begun: float
 ) -> FirstScore | None:
     """Fit the head before the other weights, where the plan asks for it, and score it.
 
@@ -553,10 +547,7 @@ class _Scored:
 
 
 def _score(
-    plan: Plan,
-    trainer: Trainer,
-    fitted: Fitted,
-    predictor: Predictor,
+    plan: Plan, trainer: Trainer, fitted: Fitted, predictor: Predictor
 ) -> _Scored:
     """Score all rows; the model's task gets what is tuned on dev or the folds."""
     data, lengths, model = plan.rows, plan.lengths, fitted.model

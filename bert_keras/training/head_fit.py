@@ -32,11 +32,7 @@ from bert_keras.runs.notes import collected, say
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.settings import ALL_LAYERS, LAST_LAYER
 from bert_keras.tasks.base import Task, replaced
-from bert_keras.tasks.protocols import (
-    Linear,
-    Tunable,
-    texts_of,
-)
+from bert_keras.tasks.protocols import Linear, Tunable, texts_of
 from bert_keras.training.choices import ComparedLayers, Facts
 from bert_keras.training.data import count_tests
 from bert_keras.training.linear_head import (
@@ -57,15 +53,8 @@ from bert_keras.training.linear_head import (
 )
 from bert_keras.training.loop import RunContext
 from bert_keras.training.progress import Forecast
-from bert_keras.training.self_training import (
-    self_trained_head,
-    validate_self_training,
-)
-from bert_keras.training.trainer import (
-    CrossValidated,
-    Fitted,
-    training_notes,
-)
+from bert_keras.training.self_training import self_trained_head, validate_self_training
+from bert_keras.training.trainer import CrossValidated, Fitted, training_notes
 
 HEAD = "classifier"
 # What `DECAYS` of layers are called.

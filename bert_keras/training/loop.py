@@ -117,10 +117,7 @@ class TrainingLoop(abc.ABC):
     progress: UpdateProgress
 
     def __init__(
-        self,
-        model: keras.Model,
-        source: BatchSource,
-        context: RunContext,
+        self, model: keras.Model, source: BatchSource, context: RunContext
     ) -> None:
         self.model: Any = model
         self.source, self.steps = source, source.steps
@@ -345,19 +342,12 @@ class FineTuningLoop(TrainingLoop):
     """
 
     def __init__(
-        self,
-        model: TaskModel,
-        data: Mapping[str, Columns],
-        context: RunContext,
+        self, model: TaskModel, data: Mapping[str, Columns], context: RunContext
     ) -> None:
         config, devices = context.config, context.devices
         fixed = devices.has_static_shapes
         self.rows = training_rows(
-            model,
-            data["train"],
-            config,
-            fixed=fixed,
-            distillation=context.distillation,
+            model, data["train"], config, fixed=fixed, distillation=context.distillation
         )
         super().__init__(model, self.rows, context)
         self.dev = data.get("dev")

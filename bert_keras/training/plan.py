@@ -22,11 +22,7 @@ from bert_keras.data.collection import JudgedCollection
 from bert_keras.data.columns import Columns
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError, counted
-from bert_keras.files.atomic import (
-    check_output_place,
-    check_path,
-    check_replaceable,
-)
+from bert_keras.files.atomic import check_output_place, check_path, check_replaceable
 from bert_keras.model.encoder import set_dropout
 from bert_keras.model.lora import add_lora, freeze_layers
 from bert_keras.models.folder import Folder
@@ -263,10 +259,7 @@ def make_plan(request: TrainRequest, *, devices: Devices) -> Plan:
 
 
 def _vectors_to_keep(
-    compared: Sequence[ComparedLayers],
-    facts: Facts,
-    rows: Columns,
-    reading: _Reading,
+    compared: Sequence[ComparedLayers], facts: Facts, rows: Columns, reading: _Reading
 ) -> np.ndarray | None:
     """Return the vectors of compared layers, if the run reads the same of the rows."""
     found = next(iter(compared), None)
@@ -375,11 +368,7 @@ def model_of(plan: Plan, devices: Devices) -> TaskModel:
     config = plan.config
     with collected(shown=False) as notes:
         model = new_model(
-            plan.task,
-            plan.encoder,
-            config,
-            devices=devices,
-            tokenizer=plan.tokenizer,
+            plan.task, plan.encoder, config, devices=devices, tokenizer=plan.tokenizer
         )
     # Of several processes, each would compute other weights, by rounding.
     is_new = not model.has_pretrained_head and devices.workers == 1

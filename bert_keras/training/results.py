@@ -15,9 +15,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.report.comparison import write_run
 from bert_keras.report.report import DOUBTFUL, csv_text, rows_with_set, write_report
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import (
-    input_specs,
-)
+from bert_keras.tasks.protocols import input_specs
 from bert_keras.text.new_tokens import described
 from bert_keras.training.config import unused_by, unused_options
 from bert_keras.training.data import digest_of_rows

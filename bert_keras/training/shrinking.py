@@ -25,11 +25,7 @@ from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import BertKerasError, ConfigError, DataError
 from bert_keras.exports.model_card import write_readme
-from bert_keras.exports.model_file import (
-    INT8_PACKAGES,
-    check_convertible,
-    check_int8,
-)
+from bert_keras.exports.model_file import INT8_PACKAGES, check_convertible, check_int8
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.inference.engine_export import export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor

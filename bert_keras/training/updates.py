@@ -16,11 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.columns import Columns
-from bert_keras.distribution.replicas import (
-    distributed,
-    seed_states,
-    summed_function,
-)
+from bert_keras.distribution.replicas import distributed, seed_states, summed_function
 from bert_keras.errors import ConfigError, TrainingError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.models.objective import Objective, TaskObjective, Teaching
@@ -30,12 +26,7 @@ from bert_keras.tasks.protocols import is_new_weight, training_examples
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.distillation import Distillation
 from bert_keras.training.rows import TrainingRows
-from bert_keras.training.train_step import (
-    Batch,
-    BatchSource,
-    TrainStep,
-    Update,
-)
+from bert_keras.training.train_step import Batch, BatchSource, TrainStep, Update
 
 _MOST_LOSS_ROWS = 1000
 
@@ -117,11 +108,7 @@ class Fit:
         rate.assign(schedule(optimizer.iterations))
         made = []
         for update in updates(
-            self.model,
-            source,
-            optimizer,
-            objective=self.objective,
-            traced=self._traced,
+            self.model, source, optimizer, objective=self.objective, traced=self._traced
         ):
             made.append(update.is_made)
             rate.assign(schedule(optimizer.iterations))

@@ -51,7 +51,7 @@ class TensorBoardTracker:
         with self._writer.as_default():
             self._summary.text("settings", table, step=0)
             for name, value in scores.items():
-                self._summary.scalar(f"scores/{name}", value, step=0)
+                self._summary.scalar(name, value, step=0)
         self._writer.flush()
 
     def close(self, *, is_finished: bool) -> None:
@@ -74,9 +74,7 @@ class MLflowTracker:
         self._mlflow.log_params(
             {key: str(each)[:500] for key, each in settings.items()}
         )
-        self._mlflow.log_metrics(
-            {f"scores/{key}": each for key, each in scores.items()}
-        )
+        self._mlflow.log_metrics(scores)
         self._mlflow.log_artifact(str(report))
 
     def close(self, *, is_finished: bool) -> None:
@@ -98,9 +96,7 @@ class WandbTracker:
 
     def finish(self, settings: Values, scores: Values, report: Path) -> None:
         self._run.config.update(dict(settings))
-        self._run.summary.update(
-            {f"scores/{key}": each for key, each in scores.items()}
-        )
+        self._run.summary.update(scores)
         self._run.log({"report": self._wandb.Html(report.read_text("utf-8"))})
 
     def close(self, *, is_finished: bool) -> None:
@@ -133,7 +129,7 @@ class Trackers:
     def finish(self, report: Values, page: Path) -> None:
         """Add settings and scores of `TrainResult.report`, and the report's page."""
         scores = {
-            f"{split}/{key}": float(value)
+            f"scores/{split}/{key}": float(value)
             for split, found in report["scores"].items()
             for key, value in found.items()
             if isinstance(value, int | float)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -98,26 +99,14 @@ class TrainStep:
         totals = {name: tf.TensorSpec([], tf.float32) for name in shapes}
         self._gradient_sums: list[tf.Variable] = []
         signature = [*element_spec, totals]
-        self._update = tf.function(
-            self._update_from_one, input_signature=signature, autograph=False
-        )
-        self._add = tf.function(
-            self._add_gradients, input_signature=signature, autograph=False
-        )
         sums = {name: tf.TensorSpec([None], tf.float32) for name in shapes}
-        self._apply = tf.function(
-            self._apply_sums, input_signature=[sums], autograph=False
-        )
-        self._inputs = element_spec[0]
-        self._outputs = tf.function(
-            self._outputs_of, input_signature=[self._inputs], autograph=False
-        )
-        self._compare = tf.function(
-            self._compared, autograph=False, reduce_retracing=True
-        )
-        self._pass_on = tf.function(
-            self._add_from_outputs, autograph=False, reduce_retracing=True
-        )
+        graph = functools.partial(tf.function, autograph=False)
+        self._update = graph(self._update_from_one, input_signature=signature)
+        self._add = graph(self._add_gradients, input_signature=signature)
+        self._apply = graph(self._apply_sums, input_signature=[sums])
+        self._outputs = graph(self._outputs_of, input_signature=[element_spec[0]])
+        self._compare = graph(self._compared, reduce_retracing=True)
+        self._pass_on = graph(self._add_from_outputs, reduce_retracing=True)
 
     def __call__(self, batches: Sequence[Batch]) -> Update:
         with _graphs_optimized(self._optimizes_graphs):

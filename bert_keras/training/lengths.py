@@ -128,7 +128,44 @@ def measure_lengths(
     """
     if task.needs.rows_per_text is not None:
         preprocessor = preprocessor.replace(max_length=limit)
-    return _lengths(task, preprocessor, data)
+
+    def lengths(parts: Any, *, scored: bool) -> Any:
+        read, lost = lengths_of(task, preprocessor, parts, scored=scored)
+        windows = windows_of(task, preprocessor, parts, read, scored=scored)
+        return read, tf.cast(lost, tf.int32), windows
+
+    graphs: dict[Any, Any] = {}  # by the ranks of the texts, for any number of them
+
+    def graph_of(parts: Any, *, scored: bool) -> Any:
+        specs = tf.nest.map_structure(
+            lambda part: tf.TensorSpec([None] * part.shape.rank, part.dtype), parts
+        )
+        key = repr(specs), scored
+        if key not in graphs:
+            graphs[key] = tf.function(
+                functools.partial(lengths, scored=scored),
+                input_signature=[specs],
+                autograph=False,
+            )
+        return graphs[key]
+
+    found = {}
+    for name, columns in data.items():
+        scored = name != UNLABELED
+        use = "score" if scored else "answer"
+        texts = texts_of(task, columns, use=use)
+        starts = range(0, len(texts[0]), _AT_ONCE)
+        parts = (
+            preprocessing.as_tensors([p[at : at + _AT_ONCE] for p in texts])
+            for at in starts
+        )
+        in_windows = task.reads_windows
+        count = 3 if in_windows else 2
+        kept = [graph_of(each, scored=scored)(each)[:count] for each in parts]
+        read, lost, *windows = map(np.concatenate, zip(*kept, strict=True))
+        more = (windows[0], preprocessor.max_length) if in_windows else ()
+        found[name] = TextLengths(read, lost, *more)
+    return found
 
 
 def choose_length(
@@ -227,7 +264,8 @@ def choose_windows(
     if max(map(len, texts)) + 2 <= limit:  # few tokens have less than a character
         return task, config, None
     whole = preprocessing.Preprocessor(folder.tokenizer, max_length=limit)
-    sizes = _lengths(task, whole, {"train": some})["train"].whole
+    measured = measure_lengths(task, whole, {"train": some}, limit=limit)
+    sizes = measured["train"].whole
     default = pretrained_model.max_length_of(task, folder.checkpoint, None)
     length = chosen_length(sizes, default, folder.checkpoint.config).value
     read, all_of_them = int(np.minimum(sizes, length).sum()), int(sizes.sum())
@@ -410,47 +448,3 @@ def computation(sizes: np.ndarray, config: BertConfig) -> float:
     tokens = sizes.astype("float64")
     dense = 2 * config.hidden_size + config.intermediate_size
     return float((tokens * dense + tokens**2).sum())
-
-
-def _lengths(
-    task: Task, preprocessor: Preprocessor, data: Mapping[str, Columns]
-) -> dict[str, TextLengths]:
-    """Return `measure_lengths` at the maximum length of the preprocessor."""
-
-    def lengths(parts: Any, *, scored: bool) -> Any:
-        read, lost = lengths_of(task, preprocessor, parts, scored=scored)
-        windows = windows_of(task, preprocessor, parts, read, scored=scored)
-        return read, tf.cast(lost, tf.int32), windows
-
-    graphs: dict[Any, Any] = {}  # by the ranks of the texts, for any number of them
-
-    def graph_of(parts: Any, *, scored: bool) -> Any:
-        specs = tf.nest.map_structure(
-            lambda part: tf.TensorSpec([None] * part.shape.rank, part.dtype), parts
-        )
-        key = repr(specs), scored
-        if key not in graphs:
-            graphs[key] = tf.function(
-                functools.partial(lengths, scored=scored),
-                input_signature=[specs],
-                autograph=False,
-            )
-        return graphs[key]
-
-    found = {}
-    for name, columns in data.items():
-        scored = name != UNLABELED
-        use = "score" if scored else "answer"
-        texts = texts_of(task, columns, use=use)
-        starts = range(0, len(texts[0]), _AT_ONCE)
-        parts = (
-            preprocessing.as_tensors([p[at : at + _AT_ONCE] for p in texts])
-            for at in starts
-        )
-        in_windows = task.reads_windows
-        count = 3 if in_windows else 2
-        kept = [graph_of(each, scored=scored)(each)[:count] for each in parts]
-        read, lost, *windows = map(np.concatenate, zip(*kept, strict=True))
-        more = (windows[0], preprocessor.max_length) if in_windows else ()
-        found[name] = TextLengths(read, lost, *more)
-    return found

@@ -83,12 +83,19 @@ def classes_of(strata: Strata, rows: Collection[int] | None = None) -> set[str]:
     return {name for names in chosen for name in names if isinstance(name, str)}
 
 
+def class_sizes(strata: Strata) -> collections.Counter[str]:
+    """Return the number of rows of each class, without quantiles."""
+    return collections.Counter(
+        name for names in strata for name in set(names) if isinstance(name, str)
+    )
+
+
 def uncovered_classes(strata: Strata, rows: Collection[int], *, option: str) -> str:
     """Return a note about classes without a held-out row; empty if there are none.
 
     `option` is the user's name of the held-out share.
     """
-    sizes = collections.Counter(name for row in strata for name in set(row))
+    sizes = class_sizes(strata)
     missing = sorted(classes_of(strata) - classes_of(strata, rows))
     if not missing:
         return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import hashlib
 import json
@@ -14,7 +13,7 @@ import numpy as np
 from bert_keras.data.collection import JudgedCollection, is_collection, read_collection
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import new_rows, shared_rows
-from bert_keras.data.holdout import stratified_holdout, uncovered_classes
+from bert_keras.data.holdout import class_sizes, stratified_holdout, uncovered_classes
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
 from bert_keras.data.row_source import RowSource
 from bert_keras.data.table import without_slices
@@ -292,12 +291,11 @@ def choose_split(
             reason = f"{GIVEN}: the model of the last epoch is kept"
         return rows, None, chosen(0, reason)
     task = facts.task
-    strata = task.strata(rows, **settings)
+    strata, groups = task.strata(rows, **settings), task.groups(rows)
     count = max(1, round(len(rows) * share))
     held_out: list[int] = []
     whole = task.scores_groups
     if count < len(rows):
-        groups = task.groups(rows)
         held_out = stratified_holdout(
             strata, count, seed=config.seed, groups=groups, whole=whole
         )
@@ -317,8 +315,9 @@ def choose_split(
     )
     if missing := uncovered_classes(strata, held_out, option="--validation-split"):
         line += f"; dev has {missing}"
-    if shared := _shared(task.groups(rows), kept, held_out):
-        line += f"; {shared:,} first texts are in both"
+    shared = {groups[n] for n in kept} & {groups[n] for n in held_out} if groups else ()
+    if shared:
+        line += f"; {len(shared):,} first texts are in both"
     return rows.take(kept), rows.take(held_out), chosen(share, line)
 
 
@@ -338,16 +337,14 @@ def _too_few_to_hold_out(
     needs_dev = config.patience or compares_dev or fits_on_dev(task, settings)
     if not is_left_open or needs_dev or len(rows) >= FEW_ROWS:
         return ""
-    named = [
-        [name for name in names if isinstance(name, str)]
-        for names in task.strata(rows, **settings)
-    ]
+    strata = task.strata(rows, **settings)
+    sizes = class_sizes(strata)
     if isinstance(task, Linear):
-        sizes = collections.Counter(name for names in named for name in names)
         least = min(sizes.values(), default=len(rows))
         of = " of a class" if sizes else ""
-    elif isinstance(task, Redacting) and any(named):  # the types of its entities
-        least, of = sum(map(bool, named)), " with an entity"
+    elif isinstance(task, Redacting) and sizes:  # of the types of its entities
+        least = sum(bool(class_sizes([names])) for names in strata)
+        of = " with an entity"
     else:
         return ""
     count = round(share * least)
@@ -361,36 +358,26 @@ def _too_few_to_hold_out(
     )
 
 
-def _shared(
-    groups: Sequence[str] | None, kept: Iterable[int], held_out: list[int]
-) -> int:
-    """Return how many groups have rows in both parts of a split."""
-    if groups is None:
-        return 0
-    return len({groups[row] for row in kept} & {groups[row] for row in held_out})
-
-
 def fits_on_dev(task: type[Task] | Task, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a task that ask for a fit on dev rows, by name.
 
     Only those which have no effect without dev rows.
     """
-    asked = [
-        each.fitted_by
-        for each in options_of(class_of(task)).values()
-        if each.fitted_by and not each.unset
-    ]
-    given = {name: settings.get(name, off) for name, off in asked}
-    return {name: given[name] for name, off in asked if given[name] != off}
+    options = options_of(class_of(task)).values()
+    asked = dict(
+        each.fitted_by for each in options if each.fitted_by and not each.unset
+    )
+    given = {name: settings.get(name, off) for name, off in asked.items()}
+    return {name: value for name, value in given.items() if value != asked[name]}
 
 
-def unfitted(task: Task) -> dict[str, Any]:
-    """Return the settings by which a task fits its thresholds on dev, if it does."""
+def _thresholds(task: Task) -> dict[str, str]:
+    """Return the thresholds that a task fits on dev, and what asks for each."""
     settings = task.get_config()
     return {
-        each.fitted_by[0]: settings[each.fitted_by[0]]
+        name: each.fitted_by[0]
         for name, each in options_of(type(task)).items()
-        if each.fitted_by and each.unset and not settings[name]
+        if each.fitted_by and each.unset
         if settings[each.fitted_by[0]] != each.fitted_by[1]
     }
 
@@ -400,13 +387,8 @@ def untuned(task: AnyTask) -> AnyTask:
 
     A folder does not tell fitted thresholds from given ones.
     """
-    settings = task.get_config()
-    fitted = {
-        name: each.default
-        for name, each in options_of(type(task)).items()
-        if each.fitted_by and each.unset
-        if settings[each.fitted_by[0]] != each.fitted_by[1]
-    }
+    options = options_of(type(task))
+    fitted = {name: options[name].default for name in _thresholds(task)}
     return replaced(task, **fitted) if fitted else task
 
 
@@ -420,12 +402,14 @@ def check_without_dev(task: Task, config: TrainConfig) -> list[str]:
     Raises:
         ConfigError: a given setting needs dev rows.
     """
-    requested = fits_on_dev(task, task.get_config())
+    settings = task.get_config()
+    requested = fits_on_dev(task, settings)
     if config.patience:
         requested["patience"] = config.patience
     for name, value in requested.items():
         raise ConfigError(f"`{name}` needs dev rows; received {value} and no dev rows")
     return [
-        f"no dev rows: no threshold is fitted ({name} {value})"
-        for name, value in unfitted(task).items()
+        f"no dev rows: no threshold is fitted ({asks} {settings[asks]})"
+        for name, asks in _thresholds(task).items()
+        if not settings[name]
     ]

@@ -14,13 +14,12 @@ Institute of Statistical Mathematics 44 (the bound); O'Donoghue and Candès 2015
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.data.holdout import Strata, stratified_holdout
+from bert_keras.data.holdout import Strata, class_sizes, stratified_holdout
 
 # Strengths of L2, for vectors whose mean squared length is 1 and the mean loss.
 L2 = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
@@ -370,11 +369,9 @@ def stratified_folds(
             most=most,
         )
         return [sorted(row for n in fold for row in alike[n]) for fold in found]
-    sizes: Counter[str | int]
-    sizes = Counter(n for names in strata for n in set(names) if isinstance(n, str))
-    left = [
-        row for row, names in enumerate(strata) if all(sizes[n] != 1 for n in names)
-    ]
+    sizes = class_sizes(strata)
+    alone = {name for name, size in sizes.items() if size == 1}
+    left = [row for row, names in enumerate(strata) if alone.isdisjoint(names)]
     least = min((size for size in sizes.values() if size > 1), default=len(left))
     count = max(2, min(most, least, len(left)))
     folds = []

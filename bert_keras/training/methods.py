@@ -10,11 +10,11 @@ from the method and from the folder of the encoder, see `choose_pooling`.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from bert_keras.data.columns import Columns
+from bert_keras.data.holdout import class_sizes
 from bert_keras.errors import ConfigError, counted, shown
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import inherited_settings
@@ -145,7 +145,8 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     if config.method != AUTO:
         return chosen(config.method, _as_given(config))
     has_classes = _has_classes(task)
-    sizes = _class_sizes(facts) if has_classes else Counter()
+    own = facts.given if isinstance(task, type) else task.get_config()
+    sizes = class_sizes(task.strata(facts.rows, **own) if has_classes else ())
     per_class = len(facts.rows) / max(len(sizes), 1)
     learns_alone = facts.has_unlabeled and config.teacher is None and has_classes
     compares_vectors = facts.given.get("pair_encoder") == BI
@@ -215,14 +216,6 @@ def _for_finetune(facts: Facts, per_class: float) -> str:
     if is_open and _mean_characters(facts.rows) > LONG_TEXTS:
         return "the texts are long, and finetune reads them in windows"
     return ""
-
-
-def _class_sizes(facts: Facts) -> Counter[str]:
-    """Return the number of rows of each class."""
-    task = facts.task
-    own = facts.given if isinstance(task, type) else task.get_config()
-    strata = task.strata(facts.rows, **own)
-    return Counter(n for names in strata for n in set(names) if isinstance(n, str))
 
 
 def _has_classes(task: type[Task] | Task) -> bool:
@@ -465,17 +458,13 @@ def pooling_of(facts: Facts) -> dict[str, str]:
     the head with a random pooler.
     """
     if issubclass(class_of(facts.task), Reranking):
-        return {} if "pooling" in facts.given else _pooling_of_pairs(facts.folder)
+        held = _embedding_of(facts.folder)
+        if held is None or "pooling" in facts.given:
+            return {}
+        is_read = held.is_dense and held.pooling in POOLINGS
+        return {"pooling": held.pooling} if is_read else {}
     found = vectors_of(facts, facts.task)
     return {name: value for name, value in found.items() if name == "pooling"}
-
-
-def _pooling_of_pairs(folder: Folder) -> dict[str, str]:
-    """Return the `pooling` of a sentence encoder, unless its vectors are sparse."""
-    held = _embedding_of(folder)
-    pooling = POOLER if held is None else held.pooling
-    is_dense = held is None or held.is_dense
-    return {"pooling": pooling} if is_dense and pooling in POOLINGS else {}
 
 
 def _embedding_of(folder: Folder) -> Embedding | None:

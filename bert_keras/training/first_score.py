@@ -153,7 +153,7 @@ def first_score(
             if plan.config.method == "contrastive":  # so that both have the same folds
                 fitted.most_folds = ContrastiveFit.most_folds
                 fitted.enough = ContrastiveFit.enough
-            if not fitted.has_folds():
+            if not fitted.folds:
                 return None
             fitted.train()
     else:  # the run goes on to train the head

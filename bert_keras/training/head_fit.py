@@ -136,11 +136,9 @@ class HeadTrainer(abc.ABC):
             DataError: no class has two rows.
             RunStopped: a stop was requested.
         """
-        task, columns = self.model.task, self.train_rows
+        task, columns, folds = self.model.task, self.train_rows, self.folds
         loss, targets = cast(Linear, task).linear_targets(columns)
         weights = task.example_weights(columns)
-        strata = task.strata(columns, **task.get_config())
-        folds = self._folds(strata)
         if self.needs_folds and not folds:
             raise DataError(
                 "must have a class with two rows or more, which cross-validation "
@@ -148,8 +146,7 @@ class HeadTrainer(abc.ABC):
                 path=columns.path,
             )
         if self.needs_folds:
-            self._say_alone(strata, folds)
-        self._divided_into = len(folds)
+            self._say_alone()
         folds = folds[: folds_needed(map(len, folds), self.enough)]
         self.forecast = self.planned(folds)
         with self.stop.at_once():
@@ -171,31 +168,30 @@ class HeadTrainer(abc.ABC):
             self._answers = self.answers(Predictor(self.model), "dev", self.dev)
             self._scores = task.score(self.dev, self._answers)
 
-    def has_folds(self) -> bool:
-        """Return whether rows can be held out: a class has two, or there are none."""
-        task = self.model.task
-        strata = task.strata(self.train_rows, **task.get_config())
-        return bool(self._folds(strata))
+    @functools.cached_property
+    def _strata(self) -> Strata:
+        task = self._task
+        return task.strata(self.train_rows, **task.get_config())
 
-    def _folds(self, strata: Strata) -> list[list[int]]:
-        """Return the rows of each fold of the cross-validation."""
+    @functools.cached_property
+    def folds(self) -> list[list[int]]:
+        """The rows of each fold; none if each row is the only one of its class."""
         return folds_of(
-            self.model.task,
+            self._task,
             self.train_rows,
-            strata,
+            self._strata,
             seed=self.config.seed,
             most=self.most_folds,
         )
 
-    def _say_alone(self, strata: Strata, folds: list[list[int]]) -> None:
+    def _say_alone(self) -> None:
         """Report the rows in no fold, which are the only ones of a class."""
-        validated = {row for fold in folds for row in fold}
-        alone = [row for row in range(len(strata)) if row not in validated]
-        if alone:
+        strata, validated = self._strata, {row for fold in self.folds for row in fold}
+        if alone := len(strata) - len(validated):
             names = classes_of(strata) - classes_of(strata, validated)
             say(
                 "rows that are the only one of their class are not scored in cross-"
-                f"validation: {len(alone):,} ({listed(sorted(names))})"
+                f"validation: {alone:,} ({listed(sorted(names))})"
             )
 
     @property
@@ -280,8 +276,8 @@ class HeadTrainer(abc.ABC):
         if isinstance(task, Tunable):
             answers, task = _tuned_answers(task, columns, answers, found)
         count = len(found.folds)
-        of = "" if count == self._divided_into else f"{count} of "
-        name = f"cross-validation, {of}{self._divided_into} folds"
+        of = "" if count == len(self.folds) else f"{count} of "
+        name = f"cross-validation, {of}{len(self.folds)} folds"
         share = 1 - len(found.rows) / count / len(self.train_rows)
         each = f" in each of {count} folds" if count > 1 else ""
         trained_on = f"{share:.0%} of the rows{each}"
@@ -383,9 +379,8 @@ class HeadFit(HeadTrainer):
         all layers.
         """
         max_length = self.model.preprocessor.max_length
-        task, columns = self.model.task, self.train_rows
+        task, columns, folds = self.model.task, self.train_rows, self.folds
         loss, targets = cast(Linear, task).linear_targets(columns)
-        folds = self._folds(task.strata(columns, **task.get_config()))
         if not folds or len(columns) < _LEAST_TO_COMPARE:
             return ComparedLayers(False, None, max_length)
         self.job = "comparing layers"

@@ -172,8 +172,8 @@ class Distillation:
         if isinstance(task, Aligned):
             is_answered = task.learns_vectors
         used = {"unlabeled": unlabeled is not None, "augment": config.augment > 0}
-        for name in [name for name, is_used in used.items() if is_used]:
-            if not is_answered or task.gathered(train):
+        for name, is_used in used.items():
+            if is_used and (not is_answered or task.gathered(train)):
                 raise ConfigError(
                     f"`{name}` needs a teacher's answers to whole texts, one by one; "
                     f"received it for {task.name}"
@@ -230,28 +230,28 @@ class Distillation:
             (row, c) for row, each in enumerate(rows) for c, t in enumerate(each) if t
         ]
         parts = [train["text"][row] for row, _ in at], [rows[row][c] for row, c in at]
-        counts = Truncation()
-        what = "pairs of the training rows"
-        answers = found._stream(parts, len(at), what, counts)
-        for line in predictor.truncated(counts):
-            say(f"teacher: {line}")
+        answers = found._answers({"pairs of the training rows": parts})
         scores = np.full((len(rows), len(rows[0])), MASKED, np.float32)
         scores[tuple(np.array(at).T)] = _logits_of_pairs(predictor.model.task, answers)
         return dataclasses.replace(found, outputs=scores)
 
-    def _stream(
-        self, texts: tuple[list[Any], ...], count: int, what: str, counts: Truncation
+    def _answers(
+        self, sets: Mapping[str, tuple[Sequence[Any], ...]]
     ) -> dict[str, np.ndarray]:
-        """Return the teacher's answers to texts, `count` rows, and report them."""
-        parts = []
-        show(f"the teacher answers {counted(count, what)}")
-        # How long the training takes that follows is not known yet.
-        with Progress(
-            "teacher", unit="rows", total=count, later=lambda: math.nan
-        ) as bar:
-            for part in self.predictor.stream(texts, truncation=counts):
-                parts.append(part)
-                bar.add(len(next(iter(part.values()))))
+        """Return the teacher's answers to texts, by what they are, and report them."""
+        counts, parts = Truncation(), []
+        for what, texts in sets.items():
+            rows = len(texts[0])
+            show(f"the teacher answers {counted(rows, what)}")
+            # How long the training takes that follows is not known yet.
+            with Progress(
+                "teacher", unit="rows", total=rows, later=lambda: math.nan
+            ) as bar:
+                for part in self.predictor.stream(texts, truncation=counts):
+                    parts.append(part)
+                    bar.add(len(next(iter(part.values()))))
+        for line in self.predictor.truncated(counts):
+            say(f"teacher: {line}")
         return joined(parts)
 
     def _variants(self, train: Columns, config: TrainConfig) -> Columns:
@@ -282,20 +282,15 @@ class Distillation:
 
     def _answered(self, sets: Mapping[str, Columns]) -> np.ndarray:
         """Return the teacher's outputs for all rows of sets by name, float32 [N, C]."""
-        teacher = self.predictor.model.task
-        counts, parts = Truncation(), []
+        teacher, texts = self.predictor.model.task, {}
         for name, columns in sets.items():
             try:
-                texts = texts_of(teacher, columns)
+                texts[f"{name} rows"] = texts_of(teacher, columns)
             except DataError as error:
                 raise ConfigError(
                     f"`teacher` cannot read the {name} rows: {error}"
                 ) from None
-            rows, what = len(columns), f"{name} rows"
-            parts.append(self._stream(texts, rows, what, counts))
-        answers = joined(parts)
-        for line in self.predictor.truncated(counts):
-            say(f"teacher: {line}")
+        answers = self._answers(texts)
         found = self.task.soft_targets(answers, teacher)  # type: ignore[attr-defined]
         return np.asarray(self._ordered(found), "float32")
 
@@ -479,23 +474,19 @@ class Distillation:
 
     def _targets(self, outputs: Any, labels: dict[str, Any]) -> Any:
         """Return the targets of the loss, from the teacher's outputs."""
-        if "inputs" in labels:
-            read = self._read(labels["inputs"])
-        if "teacher" in labels:
+        model: Any = self.predictor.model
+        if self.states is not None:
+            read = self.states.read(labels["inputs"])
+        elif self.outputs is None:
+            read = model(labels["inputs"], training=False)
+        if self.outputs is None:
+            theirs = self._ordered(tf.stop_gradient(read))
+        else:
             theirs = labels["teacher"]
             if not self.scores_pairs:
                 # Rows have as many choices as the longest of their batch.
                 theirs = theirs[:, : tf.shape(outputs)[-1]]
-        else:
-            theirs = self._ordered(tf.stop_gradient(read))
         return self.loss.targets(theirs, labels["targets"])
-
-    def _read(self, inputs: dict[str, Any]) -> Any:
-        """Return the teacher's outputs of a batch of the student."""
-        if self.states is not None:
-            return self.states.read(inputs)
-        model: Any = self.predictor.model
-        return model(inputs, training=False)
 
     def _weights(self, labels: dict[str, Any]) -> Any:
         """Return the weights of the items: 0 where the task's loss ignores them."""

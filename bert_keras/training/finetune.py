@@ -597,8 +597,7 @@ def _report(
     failed: Divergence | None,
 ) -> dict[str, Any]:
     """Return the arguments of `write_report` that the rows and scores tell."""
-    model, scores = fitted.model, dict(scored.scores)
-    task = model.task
+    task, scores = fitted.model.task, dict(scored.scores)
     if failed and failed.is_certain:
         loss = failed.loss if math.isfinite(failed.loss) else None
         scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
@@ -606,7 +605,7 @@ def _report(
     if scored.rows:
         mistakes = task.mistakes(*scored.rows[scored.last][:2])
     return {
-        "settings": shown_settings(plan, fitted, model, failed),
+        "settings": shown_settings(plan, fitted, failed),
         "data": scored.facts,
         "history": fitted.history,
         "scores": scores,

@@ -56,13 +56,13 @@ def usage(task: Task, output: Path) -> dict[str, str]:
 
 
 def shown_settings(
-    plan: Plan, fitted: Fitted, model: TaskModel, failed: Divergence | None
+    plan: Plan, fitted: Fitted, failed: Divergence | None
 ) -> dict[str, Any]:
     """Return the settings that the report shows, and notes on the run.
 
-    `model` has the task with the settings that were fitted on dev.
+    The fitted model has the task with the settings that were fitted on dev.
     """
-    config = plan.config
+    config, model = plan.config, fitted.model
     unused = {*unused_by(config.method), *unused_options(config)}
     shown = {
         "task": model.task.name,

@@ -79,7 +79,7 @@ class ContrastiveFit(HeadTrainer):
         examples = len(kept) * (count + others) + count + others
         return Forecast(
             updates=sum(map(updates_for, [*kept, count])),
-            examples=examples + self._then,
+            examples=examples + self.then,
             update_rows=ROWS,
         )
 

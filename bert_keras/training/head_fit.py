@@ -90,10 +90,10 @@ class HeadTrainer(abc.ABC):
         data: the rows by name; `dev` is only scored, and `unlabeled` are labelled by
             the head itself.
         context: the run that it belongs to.
-        then: the work that follows the fit, as the number of rows that could be
-            answered in the same time; NaN if unknown.
 
     Attributes:
+        then: the work that follows the fit, as the number of rows that could be
+            answered in the same time; NaN if unknown.
         most_folds: into which the rows are divided.
         enough: the number of held-out rows after which no further fold is needed.
         validation: what cross-validation found.
@@ -104,12 +104,7 @@ class HeadTrainer(abc.ABC):
     job = "vectors"  # what the progress of `vectors` is called
 
     def __init__(
-        self,
-        model: TaskModel,
-        data: Mapping[str, Columns],
-        context: RunContext,
-        *,
-        then: float = 0.0,
+        self, model: TaskModel, data: Mapping[str, Columns], context: RunContext
     ) -> None:
         self.model = model
         self.train_rows, self.dev = data["train"], data.get("dev")
@@ -126,7 +121,7 @@ class HeadTrainer(abc.ABC):
         self._unlabeled_note: dict[str, str] = {}
         self._task = model.task  # before it is finalized
         self._start = time.perf_counter()
-        self._then = len(self.dev or ()) + count_tests(data) + then
+        self.then: float = len(self.dev or ()) + count_tests(data)
         self.forecast = Forecast(examples=math.nan)
 
     def train(self) -> None:
@@ -229,8 +224,8 @@ class HeadTrainer(abc.ABC):
         tried = list(found)
         if len(tried) == 1:
             return POWERS[0], tried[0]
-        best = max(range(len(tried)), key=lambda n: (self.rank_of(tried[n]), -n))
-        return POWERS[best], tried[best]
+        pairs = zip(POWERS, tried, strict=True)
+        return max(pairs, key=lambda pair: self.rank_of(pair[1]))
 
     def tell_gain(self, plain: Validation, other: Validation) -> bool:
         """Report whether self-training gains in cross-validation, and return it."""
@@ -349,14 +344,9 @@ class HeadFit(HeadTrainer):
     needs_folds = True
 
     def __init__(
-        self,
-        model: TaskModel,
-        data: Mapping[str, Columns],
-        context: RunContext,
-        *,
-        then: float = 0.0,
+        self, model: TaskModel, data: Mapping[str, Columns], context: RunContext
     ) -> None:
-        super().__init__(model, data, context, then=then)
+        super().__init__(model, data, context)
         self.tries_layers = context.tries_layers
         self._known = context.vectors if context.tries_layers else None
         self._decay: float | None = None  # see `of_layers`; `None`: vectors as they are
@@ -364,7 +354,7 @@ class HeadFit(HeadTrainer):
 
     def planned(self, folds: Sequence[Sequence[int]]) -> Forecast:
         rows = len(self.train_rows) if self._known is None else 0
-        return Forecast(examples=rows + len(self.unlabeled or ()) + self._then)
+        return Forecast(examples=rows + len(self.unlabeled or ()) + self.then)
 
     def as_model_reads(self, kernel: np.ndarray) -> np.ndarray:
         if not self._decay:
@@ -564,11 +554,12 @@ def probe(
 
     Fine-tuning from there changes the encoder less than from a random head, whose first
     gradients say nothing (Kumar et al. 2022, arXiv:2202.10054). `then` is as in
-    `HeadFit`.
+    `HeadTrainer`.
 
     Raises as `HeadFit.train` does.
     """
-    fit = HeadFit(model, {"train": data["train"]}, context, then=then)
+    fit = HeadFit(model, {"train": data["train"]}, context)
+    fit.then = then
     fit.train()
     return fit
 

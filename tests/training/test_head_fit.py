@@ -285,6 +285,7 @@ def test_held_out_answers_use_what_other_folds_tell(make_model: Any) -> None:
     logits = np.random.default_rng(0).normal(size=(12, 2))
     folds = [[0, 4, 8], [1, 5, 9], [2, 6, 10]]
     rows = sorted(row for fold in folds for row in fold)
+    fit.folds = folds
     fit.validation = Validation(1.0, 1.0, folds, rows, logits[rows], 0.0, logits[rows])
     found = fit.cross_validated()
     task = model.task
@@ -302,7 +303,7 @@ def test_held_out_answers_use_what_other_folds_tell(make_model: Any) -> None:
     columns = as_columns(text=TEXTS, label=[str(1000 + n) for n in range(12)])
     model.task = Regression.from_columns(columns)
     fit = HeadFit(model, {"train": columns}, context)
-    model.task = Regression()  # finalized
+    model.task, fit.folds = Regression(), folds  # finalized
     fit.validation = Validation(
         1.0, 1.0, folds, rows, np.zeros((9, 1)), 0.0, np.zeros(9)
     )

@@ -59,7 +59,7 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.taught_states import TaughtStates
-from bert_keras.training.word_variants import SimilarWords, word_variants
+from bert_keras.training.word_variants import similar_words, word_variants
 
 _OF_SCORES = {"distill": "soft", "accumulation": 1}  # options with scores of pairs
 _MOST_TIMED = 1000  # rows
@@ -267,9 +267,11 @@ class Distillation:
             if are_texts:
                 wanted, given = "a teacher that is a model folder", "an export"
             raise ConfigError(f"`augment` needs {wanted}; received {given}")
-        similar = SimilarWords(
-            model.preprocessor.tokenizer.vocabulary,
-            keras.ops.convert_to_numpy(model.backbone.token_embedding.embeddings),
+        table = model.backbone.token_embedding.embeddings
+        similar = functools.partial(
+            similar_words,
+            tokens=model.preprocessor.tokenizer.vocabulary,
+            embeddings=keras.ops.convert_to_numpy(table),
         )
         found = word_variants(
             train, task.roles, config.augment, similar=similar, seed=config.seed

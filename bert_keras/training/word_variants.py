@@ -8,8 +8,7 @@ out.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ def word_variants(
     roles: Sequence[str],
     count: int,
     *,
-    similar: SimilarWords,
+    similar: Callable[[set[str]], Mapping[str, list[str]]],
     seed: int,
 ) -> Columns:
     """Return variants of rows, without labels: `count` of each row, round by round.
@@ -43,14 +42,12 @@ def word_variants(
         columns: the rows; their cells of these roles are strings. Words are found at
             white space, and a text of one word stays as it is.
         roles: one role, or the two of a pair.
-        similar: similar words by word.
+        similar: returns the similar words of each of these words that has some.
         seed: equal seeds give equal variants.
     """
     rng = np.random.default_rng(seed)
     words = [[text.split() for text in columns[role]] for role in roles]
-    near = similar.of(
-        {word.lower() for each in words for text in each for word in text}
-    )
+    near = similar({word.lower() for each in words for text in each for word in text})
 
     def changed(text: list[str], other: list[str]) -> str:
         if len(text) < 2:
@@ -89,37 +86,32 @@ def word_variants(
     return Columns(columns.path, cells, lines.tolist())
 
 
-@dataclasses.dataclass(frozen=True)
-class SimilarWords:
-    """The words of a vocabulary that are nearest by the cosines of their embeddings.
+def similar_words(
+    words: set[str], *, tokens: Sequence[str], embeddings: Any
+) -> dict[str, list[str]]:
+    """Return the ten nearest whole words of each word that is a token.
+
+    Near are words of the vocabulary by the cosines of their embeddings.
 
     Args:
+        words: lower-cased.
         tokens: the vocabulary.
         embeddings: of the tokens, float [V, H].
     """
-
-    tokens: Sequence[str]
-    embeddings: Any
-
-    def of(self, words: set[str]) -> Mapping[str, list[str]]:
-        """Return the ten nearest whole words of each of these that is a token."""
-        whole = [
-            number
-            for number, token in enumerate(self.tokens)
-            if token.isalpha() and len(token) > 1
-        ]
-        numbers = {self.tokens[number]: place for place, number in enumerate(whole)}
-        asked = sorted(words & numbers.keys())
-        if len(whole) <= _NEAREST:
-            return {}
-        table = unit_rows(np.asarray(self.embeddings, "float32")[whole])
-        packed, found = PackedVectors.of(table), {}
-        for start in range(0, len(asked), _AT_ONCE):
-            places = [numbers[word] for word in asked[start : start + _AT_ONCE]]
-            near, _ = packed.nearest(table[places], _NEAREST + 1)  # the word, too
-            for place, those in zip(places, near.tolist(), strict=True):
-                others = sorted([each for each in those if each != place][:_NEAREST])
-                found[self.tokens[whole[place]]] = [
-                    self.tokens[whole[n]] for n in others
-                ]
-        return found
+    numbers = [
+        n for n, token in enumerate(tokens) if token.isalpha() and len(token) > 1
+    ]
+    whole = [tokens[number] for number in numbers]
+    place_of = {word: place for place, word in enumerate(whole)}
+    asked = sorted(words & place_of.keys())
+    if len(whole) <= _NEAREST:
+        return {}
+    table = unit_rows(np.asarray(embeddings, "float32")[numbers])
+    packed, found = PackedVectors.of(table), {}
+    for start in range(0, len(asked), _AT_ONCE):
+        places = [place_of[word] for word in asked[start : start + _AT_ONCE]]
+        near, _ = packed.nearest(table[places], _NEAREST + 1)  # the word, too
+        for place, those in zip(places, near.tolist(), strict=True):
+            others = sorted([each for each in those if each != place][:_NEAREST])
+            found[whole[place]] = [whole[each] for each in others]
+    return found

@@ -1,24 +1,26 @@
 """Variants of the training rows that a teacher answers."""
 
+import functools
 from collections import Counter
 
 import numpy as np
 
 from bert_keras.data.table import as_columns
-from bert_keras.training.word_variants import SimilarWords, word_variants
+from bert_keras.training.word_variants import similar_words, word_variants
 
 WORDS = [f"{first}{second}" for first in "abcdefgh" for second in "xyz"]
 # Of each word the next ten on a half circle are the nearest.
 ANGLES = np.linspace(0, np.pi, len(WORDS))
-SIMILAR = SimilarWords(
-    ("[UNK]", "a", *WORDS, "##ax"),
-    np.stack([np.zeros(len(WORDS) + 3)] * 2, axis=1)
+SIMILAR = functools.partial(
+    similar_words,
+    tokens=("[UNK]", "a", *WORDS, "##ax"),
+    embeddings=np.stack([np.zeros(len(WORDS) + 3)] * 2, axis=1)
     + np.pad(np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1), [(2, 1), (0, 0)]),
 )
 
 
 def test_similar_words_are_the_nearest_whole_words() -> None:
-    found = SIMILAR.of({"ax", "hz", "a", "##ax", "other"})
+    found = SIMILAR({"ax", "hz", "a", "##ax", "other"})
     assert found == {"ax": WORDS[1:11], "hz": WORDS[-11:-1]}
 
 

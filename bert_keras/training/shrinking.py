@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, cast
 from bert_keras.data.columns import Columns
 from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ColumnNames
-from bert_keras.errors import BertKerasError, ConfigError, DataError
+from bert_keras.errors import BertKerasError, ConfigError, DataError, counted
 from bert_keras.exports.model_card import write_readme
 from bert_keras.exports.model_file import INT8_PACKAGES, check_convertible, check_int8
 from bert_keras.files.atomic import check_output_place, new_folder
@@ -154,13 +154,11 @@ def shrink(
         )
     task = whole.task
     engine = _engine(int8, task)
-    rows, held = (
-        None
-        if data is None
-        else labelled_rows(task, RowSource(data, columns or {}, header), name=name)
-        for name, data in (("train", train), ("dev", dev))
-    )
-    dev = cast(Columns, held)
+
+    def read(name: str, data: Any) -> Columns:
+        return labelled_rows(task, RowSource(data, columns or {}, header), name=name)
+
+    rows, dev = None if train is None else read("train", train), read("dev", dev)
     if len(dev) < 2:
         raise DataError(
             "must have two rows or more, to tell models apart; has one", path=dev.path
@@ -175,7 +173,7 @@ def shrink(
     target.resolve().parent.mkdir(parents=True, exist_ok=True)
     with new_folder(target.parent, f".{target.name}.shrink-") as place:
         search = _Search(Path(model), teacher, place, rows, dev, allowed, engine)
-        search.add(_named(layers), Path(model))
+        search.add(counted(layers, "layers"), Path(model))
         own = search.candidates[0].score
         if own == 0 or math.isnan(own):
             raise DataError(
@@ -271,7 +269,7 @@ class _Search:
             folder = self.place / f"layers-{len(kept)}"
             with followed_by(self._later(depths[number:]), may_be_less=True):
                 self._keep_layers(kept, folder, config)
-            name = f"{_named(len(kept))} ({','.join(map(str, kept))})"
+            name = f"{counted(len(kept), 'layers')} ({','.join(map(str, kept))})"
             if not self.add(name, folder):
                 break
 
@@ -353,13 +351,9 @@ class _Search:
         for number, each in enumerate(self.good()):
             model: Any = self.load(each.folder).model
             folder = self.place / f"int8-{number}"
-            export_to_engine(
-                *(model, folder),
-                format=engine,
-                int8=True,
-                int8_only=True,
-                calibration=calibration,
-            )
+            given: dict[str, Any] = {"int8": True, "int8_only": True}
+            given["calibration"] = calibration
+            export_to_engine(model, folder, format=engine, **given)
             if self.add(f"{each.name}, int8 for {engine}", folder):
                 break
 
@@ -428,10 +422,6 @@ def _fitted(model: TaskModel, task: Task, dev: Columns) -> Predictor:
 def _has_widths(task: Task) -> bool:
     """Return whether a task has vectors that can be shortened."""
     return bool(task.vector_output) and getattr(task, "kind", "dense") == "dense"
-
-
-def _named(layers: int) -> str:
-    return f"{layers} layer{'s' * (layers > 1)}"
 
 
 def _depths(layers: int) -> list[tuple[int, ...]]:

@@ -222,11 +222,12 @@ def _predictor_of(folder: Path) -> Any:
     [
         ({"int8": "litert"}, "`int8` must be one of"),
         ({"max_drop": -1.0}, "`max_drop` must be"),
+        ({"dev": None}, "`dev` must be"),
     ],
 )
 def test_arguments(changes: Any, part: str, spam_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=part):
-        shrink(spam_folder, tmp_path / "out", train=FEW, dev=FEW, **changes)
+        shrink(spam_folder, tmp_path / "out", **{"train": FEW, "dev": FEW, **changes})
 
 
 def test_an_export_is_refused(spam_export: Path, tmp_path: Path) -> None:

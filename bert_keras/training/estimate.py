@@ -89,7 +89,6 @@ def _finetune(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, in
 def _linear(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, int]:
     """Return seconds of vectors and of the fits, and bytes of the vectors."""
     rows = plan.rows["train"]
-    others = len(plan.rows.get(UNLABELED, ()))
     of_row, width = _vectors(model, rows)
     loss, targets = cast(Linear, plan.task).linear_targets(rows)
     some = np.random.default_rng(0).normal(size=(min(_SAMPLE, len(rows)), width))
@@ -107,7 +106,7 @@ def _linear(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, int]
     fit = (time.perf_counter() - start) * size / part
     fits = HeadFit.most_folds * len(powers_of(targets, loss))
     fits = fits * (len(DECAYS) if plan.tries_layers else 1) + 1
-    count = len(rows) + others
+    count = len(rows) + len(plan.rows.get(UNLABELED, ()))
     scored = len(plan.rows.get("dev", ())) + count_tests(plan.rows)
     return (count + scored) * of_row + fits * fit, _FLOAT * count * width
 

@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -222,11 +222,15 @@ class TrainingLoop(abc.ABC):
         """
         if self.step and self.run is not None:
             folder = self.run.checkpoint(self.step)
-            earlier = [step for step in self.run.steps if step < self.step]
             try:
                 self.read(folder)
             except CheckpointError as error:
-                raise CheckpointError(f"{error}; {_remedy(folder, earlier)}") from None
+                remedy = (
+                    "there is no earlier checkpoint: start again with another output"
+                )
+                if earlier := [step for step in self.run.steps if step < self.step]:
+                    remedy = f"delete {folder} to resume from step {max(earlier):,}"
+                raise CheckpointError(f"{error}; {remedy}") from None
             show(f"resuming after step {self.step:,} of {self.steps:,}: {folder}")
         if self.step and self.devices.workers > 1:
             variables = [*self.model.variables, *self.optimizer.variables]
@@ -305,13 +309,6 @@ class TrainingLoop(abc.ABC):
         except RunStopped:
             self.save()
             raise
-
-
-def _remedy(folder: Path, earlier: Sequence[int]) -> str:
-    """Return what to do about the last checkpoint if it is broken."""
-    if earlier:
-        return f"delete {folder} to resume from step {max(earlier):,}"
-    return "there is no earlier checkpoint: start again with another output"
 
 
 BEST = "best"  # the model folder of the best epoch, inside the run folder

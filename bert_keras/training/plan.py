@@ -411,8 +411,7 @@ def _check_devices(task: Task, config: TrainConfig, devices: Devices) -> None:
             f"`accumulation` must be 1 for {task.name} on several replicas, since its "
             f"loss compares the rows of a batch; received {config.accumulation}"
         )
-    is_alone = devices.replicas == 1 and not devices.has_static_shapes
-    if config.linear_probe and not is_alone:
+    if config.linear_probe and (devices.replicas > 1 or devices.has_static_shapes):
         raise ConfigError(
             "`linear_probe` needs a strategy of one replica, not a TPU's; received "
             f"{devices.name}, {devices.replicas} replicas"

@@ -255,8 +255,7 @@ def _nested_order(strata: Strata, seed: int) -> list[int]:
         if not seen.issuperset(strata[row]):
             seen.update(strata[row])
             first.append(row)
-    chosen = set(first)
-    return [*first, *(row for row in order if row not in chosen)]
+    return list(dict.fromkeys([*first, *order]))
 
 
 def _cost(plan: Plan) -> float:
@@ -459,7 +458,6 @@ class _Runs:
 
         Where they were compared on held-out rows, it is trained first.
         """
-        default = self.plan.config.method
         score, found = self.plan.task.best_score, {}
         for method, runs in tried.names.items():
             reports = [self._found[name] for name in runs]
@@ -487,7 +485,7 @@ class _Runs:
         self._found[kept]["scores"]["runs"] = {
             "per_method": found,
             "kept": best,
-            "by_default": default,
+            "by_default": self.plan.config.method,
         }
         return self._keep(kept)
 
@@ -522,8 +520,7 @@ class _Runs:
     def _keep(self, best: str) -> TrainResult:
         """Move the model of a run to the output, with its results; remove the rest."""
         report = self._found[best]
-        histories = {name: found["history"] for name, found in self._found.items()}
-        report["runs"] = histories
+        report["runs"] = {name: each["history"] for name, each in self._found.items()}
         report["usage"] = usage(self.plan.task, self.output)
         source = self._run.path / best
         with replaced_folder(self.output) as folder:

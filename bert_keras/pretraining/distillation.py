@@ -11,7 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.errors import ConfigError
 from bert_keras.model.distillation import SoftTargetLoss
 from bert_keras.model.heads import NO_LABEL
 from bert_keras.models.objective import SOFT, STATES, LossSum
@@ -42,12 +41,6 @@ class PretrainingDistillation:
             "softmax", config.temperature, reduction="mean_with_sample_weight"
         )
         self._sum = LossSum(loss, rank=2)
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if config.distill != "soft" and replicas > 1:
-            raise ConfigError(
-                f"`distill` must be soft on several replicas; received {config.distill}"
-                f" on {replicas}"
-            )
         self._states: TaughtStates | None = None
         if config.distill != "soft":
             self._states = TaughtStates(config.distill, teacher)

@@ -167,7 +167,9 @@ class Distillation:
         order = _class_order(predictor.model.task, task)
         found = cls(task, predictor, Path(config.teacher), loss, weight, order)
         if config.distill != "soft":
-            found = dataclasses.replace(found, states=found._states(config.distill))
+            found._check_is_folder(f"with `distill` {config.distill}")
+            states = TaughtStates(config.distill, predictor.model)
+            found = dataclasses.replace(found, states=states)
         is_answered = isinstance(task, Distillable)
         if isinstance(task, Aligned):
             is_answered = task.learns_vectors
@@ -313,21 +315,6 @@ class Distillation:
             raise ConfigError(
                 f"`teacher` must be a model folder {where}; received an export"
             )
-
-    def _states(self, kind: str) -> TaughtStates:
-        """Return what is learned from inside the teacher.
-
-        Raises:
-            ConfigError: it is an export, or there are several replicas.
-        """
-        self._check_is_folder(f"with `distill` {kind}")
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if replicas > 1:
-            raise ConfigError(
-                f"`distill` must be soft on several replicas; received {kind} on "
-                f"{replicas}"
-            )
-        return TaughtStates(kind, self.predictor.model)
 
     def check_student(self, student: TaskModel) -> None:
         """Raise ConfigError if the teacher cannot read the student's batches."""

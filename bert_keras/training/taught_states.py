@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.errors import ConfigError
 from bert_keras.model.distillation import hidden_state_errors, relation_divergences
 from bert_keras.model.encoder import recorded_states
 
@@ -20,9 +21,18 @@ class TaughtStates:
     Args:
         kind: `hidden`, or `relations` of the tokens in the last block.
         teacher: reads the batches of the student; both models have a `backbone`.
+
+    Raises:
+        ConfigError: there are several replicas.
     """
 
     def __init__(self, kind: str, teacher: Any) -> None:
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1:
+            raise ConfigError(
+                f"`distill` must be soft on several replicas; received {kind} on "
+                f"{replicas}"
+            )
         self._kind = kind
         self._teacher: Any = teacher
         self._student: Any = None

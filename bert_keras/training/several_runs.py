@@ -405,19 +405,21 @@ class _Runs:
         plans: dict[str, Plan] = {}
         names: dict[str, list[str]] = {}
         last: dict[str, Plan] = {}
+
+        def planned(**changes: Any) -> Plan:
+            changed = dataclasses.replace(request, tries_methods=True, **changes)
+            return plan_of(changed)[0]
+
         for method in methods:
             config = dataclasses.replace(request.config, method=method)
-            given: dict[str, Any] = {"is_compared": True, "tries_methods": True}
-            whole: dict[str, Any] = {"config": config}
-            parts = [whole]
+            parts: list[dict[str, Any]] = [{"config": config}]
             if is_held_out:  # these are not the models that are kept
-                config = dataclasses.replace(config, explain_mistakes=0)
                 # On a fold, no epoch may be chosen: finetune holds out its own rows.
                 # The fold is its test set, by the name that the progress shows.
                 is_test = method == "finetune"
                 parts = [
                     {
-                        "config": config,
+                        "config": dataclasses.replace(config, explain_mistakes=0),
                         "train": rows.take(sorted(set(range(len(rows))) - set(fold))),
                         "dev": None if is_test else rows.take(fold),
                         "test": {_FOLD: rows.take(fold)} if is_test else None,
@@ -426,22 +428,16 @@ class _Runs:
                     for fold in folds
                 ]
             try:
-                made = [
-                    plan_of(dataclasses.replace(request, **given, **part))[0]
-                    for part in parts
-                ]
+                made = [planned(is_compared=True, **part) for part in parts]
                 if is_held_out:
                     made = [dataclasses.replace(plan, notes=()) for plan in made]
-                    chosen = dataclasses.replace(request, tries_methods=True, **whole)
-                    last[method] = plan_of(chosen)[0]
+                    last[method] = planned(config=config)
             except ConfigError as error:
                 say(f"{method} is left out: {error}")
                 continue
-            several = len(parts) > 1
-            names[method] = [
-                f"{method}-fold-{n}" if several else method
-                for n in range(1, len(parts) + 1)
-            ]
+            names[method] = [method]
+            if len(parts) > 1:
+                names[method] = [f"{method}-fold-{n + 1}" for n in range(len(parts))]
             plans |= dict(zip(names[method], made, strict=True))
         if len(names) < 2:
             raise ConfigError(

@@ -54,16 +54,12 @@ class DevCurve:
         self._is_empty = True
         self._lowest, self._least_fall = math.inf, 0.0
 
-    def add(
-        self,
-        epoch: int,
-        value: float,
-        loss: float,
-        scores: dict[str, Any] | None = None,
-        answers: dict[str, np.ndarray] | None = None,
-    ) -> bool:
-        """Add an epoch, as in `BestEpoch`; return whether it is the best so far."""
-        found = BestEpoch(epoch, value, loss, scores, answers)
+    def add(self, epoch: int, value: float, loss: float, *scored: Any) -> bool:
+        """Add an epoch, as in `BestEpoch`; return whether it is the best so far.
+
+        `scored` are its scores and answers, where they are known.
+        """
+        found = BestEpoch(epoch, value, loss, *scored)
         is_higher = self._is_empty or found.rank[0] > self.best.rank[0]
         self._is_empty = False
         if falls := loss < self._lowest - self._least_fall:

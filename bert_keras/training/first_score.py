@@ -72,19 +72,16 @@ class FirstScore:
 
     def beside(self, scores: Mapping[str, Mapping[str, Any]]) -> str:
         """Return the score and how training changed it, for the report."""
-        known = {
-            name: float(found[self.score])
-            for name, found in scores.items()
-            if name == self.of or name.startswith(VALIDATION)
-            if self.score in found
-        }
         line = (
             f"{words(self.score).lower()} {self.value:.4f} ({self.of}) by a linear "
             f"head on vectors of the encoder, after {self.seconds:.0f} s"
         )
-        for name, value in known.items():
-            line += f"; training changed it by {value - self.value:+.4f}"
-            line += "" if name == self.of else f" ({name})"
+        for name, found in scores.items():
+            is_like = name == self.of or name.startswith(VALIDATION)
+            if is_like and self.score in found:
+                change = float(found[self.score]) - self.value
+                line += f"; training changed it by {change:+.4f}"
+                line += "" if name == self.of else f" ({name})"
         return line
 
     def kept(self, output: Path, stopped: RunStopped) -> RunStopped:

@@ -117,8 +117,7 @@ class HeadTrainer(abc.ABC):
         self.history: list[dict[str, Any]] = []
         self.ending = ""
         self.validation: Validation | None = None
-        self._calibrated: dict[str, str] = {}
-        self._unlabeled_note: dict[str, str] = {}
+        self._notes: dict[str, str] = {}  # for the report
         self._task = model.task  # before it is finalized
         self._start = time.perf_counter()
         self.then: float = len(self.dev or ()) + count_tests(data)
@@ -154,10 +153,10 @@ class HeadTrainer(abc.ABC):
         layer.bias.assign(head.bias * factor)
         self.validation = found
         if found and loss != "squared":
-            self._calibrated = {
-                "calibrated": f"by cross-validation (logits times {factor:.3g}, in the "
-                "weights of the head)"
-            }
+            self._notes["calibrated"] = (
+                f"by cross-validation (logits times {factor:.3g}, in the weights of "
+                "the head)"
+            )
         say(self.ending)
         if self.dev is not None:
             self._answers = self.answers(Predictor(self.model), "dev", self.dev)
@@ -239,7 +238,7 @@ class HeadTrainer(abc.ABC):
             f"{before[0]:.4f} to {after[0]:.4f}, and the loss from {plain.loss:.4f} to "
             f"{other.loss:.4f}"
         )
-        self._unlabeled_note = {"unlabeled": note}
+        self._notes["unlabeled"] = note
         say(note)
         return gained
 
@@ -286,11 +285,7 @@ class HeadTrainer(abc.ABC):
             answers=self._answers,
             validated=self.cross_validated() if self.dev is None else None,
             history=self.history,
-            settings={
-                **self._unlabeled_note,
-                **self._calibrated,
-                **training_notes(self.ending),
-            },
+            settings={**self._notes, **training_notes(self.ending)},
             seconds=time.perf_counter() - self._start,
         )
 

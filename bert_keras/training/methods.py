@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import class_sizes
@@ -443,7 +443,7 @@ def vectors_of(facts: Facts, task: type[Task] | Task) -> dict[str, Any]:
     held = _embedding_of(facts.folder)
     if held is None and facts.is_open:
         if facts.folder.held(class_of(task)) is None:
-            held = cast(Embedding, from_model_config(Embedding, {}))
+            held = from_model_config(Embedding, {})
     if held is None or held.pooling not in _READABLE:
         return {}
     normalize = facts.given.get("normalize", held.normalize)
@@ -470,4 +470,4 @@ def pooling_of(facts: Facts) -> dict[str, str]:
 def _embedding_of(folder: Folder) -> Embedding | None:
     """Return the embedding that an encoder was trained as, if it was."""
     held = folder.held(Embedding)
-    return cast(Embedding, held) if isinstance(held, Embedding) else None
+    return held if isinstance(held, Embedding) else None

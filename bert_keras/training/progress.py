@@ -296,17 +296,16 @@ class TrainingProgress(UpdateProgress):
             total=rows,
             is_shown=self.is_shown,
             later=lambda: self._training_seconds() + self._scoring_seconds(epochs),
-            may_end_early=self._may_end_early and not self._is_over,
+            may_end_early=self._may_end_early and self._steps_left > 0,
         )
         return self._scored
 
     @property
     def rows_left(self) -> float:
         """The rows whose scoring takes as long as the rest of the run."""
-        steps = (self._bar.total or 0) - self._bar.done
-        epochs = steps / self.rows.steps_per_epoch
+        epochs = self._steps_left / self.rows.steps_per_epoch
         scored = epochs * self.dev_rows + self._final_rows
-        return steps * self.rows.batch_size * UPDATE_COST + scored
+        return self._steps_left * self.rows.batch_size * UPDATE_COST + scored
 
     def end_training(self) -> None:
         """Note that training is over, so that only scoring remains."""
@@ -314,17 +313,17 @@ class TrainingProgress(UpdateProgress):
         self._bar.total = self._bar.done
 
     @property
-    def _is_over(self) -> bool:
-        return self._bar.done == self._bar.total
+    def _steps_left(self) -> int:
+        return (self._bar.total or 0) - self._bar.done
 
     def _training_seconds(self) -> float:
         """Return the estimated seconds of the remaining updates, NaN if unknown."""
-        steps = (self._bar.total or 0) - self._bar.done
+        steps = self._steps_left
         return steps * self._bar.typical_seconds if steps else 0.0
 
     def _scoring_seconds(self, epochs: int) -> float:
         """Return the estimated seconds of the remaining scoring, NaN if unknown."""
-        epochs = 0 if self._is_over else self.rows.epochs - epochs
+        epochs = self.rows.epochs - epochs if self._steps_left else 0
         rows = epochs * self.dev_rows + self._final_rows
         update = self._bar.typical_seconds / self.rows.batch_size / UPDATE_COST
         scored = math.nan if self._scored is None else self._scored.typical_seconds

@@ -369,9 +369,9 @@ class HeadFit(HeadTrainer):
         if not folds or len(columns) < _LEAST_TO_COMPARE:
             return ComparedLayers(False, None, max_length)
         self.job = "comparing layers"
-        given = {"loss": loss, "weights": task.example_weights(columns)}
         x = self.vectors(columns)
-        tried = self._by_decay(x, targets, folds, **given)
+        weights = task.example_weights(columns)
+        tried = self._by_decay(x, targets, folds, loss, weights)
         losses = {decay: found.loss for decay, (_, found) in tried.items()}
         lower_help = min(losses.values()) < _MUCH_LESS * losses[0.0]
         return ComparedLayers(lower_help, x, max_length)
@@ -385,18 +385,18 @@ class HeadFit(HeadTrainer):
         weights: np.ndarray | None,
     ) -> tuple[Head, Validation | None, str]:
         x, which = self.vectors(self.train_rows), ""
-        given: dict[str, Any] = {"loss": loss, "weights": weights}
+        known = targets, folds, loss, weights
         if self.tries_layers:
-            power, found, which = self._choose_layers(x, targets, folds, **given)
+            power, found, which = self._choose_layers(x, *known)
             x = self._as_read(x)
         else:
-            power, found = self._validated(x, targets, folds, **given)
+            power, found = self._validated(x, *known)
         rows = balanced(targets, weights, power)
         (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=rows)
         note = balance_note(power)
         if self.unlabeled is not None:
             others = self.vectors(self.unlabeled, name="unlabeled")
-            given["l2"] = found.l2
+            given: dict[str, Any] = {"loss": loss, "l2": found.l2, "weights": weights}
             validation = validate_self_training(x, targets, others, folds, **given)
             if self.tell_gain(found, validation):
                 head = self_trained_head(x, targets, others, **given)
@@ -414,26 +414,24 @@ class HeadFit(HeadTrainer):
         x: np.ndarray,
         targets: np.ndarray,
         folds: Sequence[Sequence[int]],
-        **given: Any,
+        loss: str,
+        weights: np.ndarray | None,
     ) -> tuple[float, Validation]:
         """Return the best power of the classes' weights, and the validation with it."""
         return self.best_power(
-            cross_validate(x, targets, folds, power=each, **given)
-            for each in powers_of(targets, given["loss"])
+            cross_validate(x, targets, folds, loss=loss, weights=weights, power=each)
+            for each in powers_of(targets, loss)
         )
 
     def _choose_layers(
-        self,
-        x: np.ndarray,
-        targets: np.ndarray,
-        folds: Sequence[Sequence[int]],
-        **given: Any,
+        self, x: np.ndarray, *known: Any
     ) -> tuple[float, Validation, str]:
         """Choose what the head reads of all layers' vectors, and set the model's task.
 
-        Returns what `_validated` does of the choice, and words on it.
+        Returns what `_validated` does of the choice, and words on it; `known` are its
+        other arguments.
         """
-        tried = self._by_decay(x, targets, folds, **given)
+        tried = self._by_decay(x, *known)
         losses = {decay: found.losses for decay, (_, found) in tried.items()}
         self._decay = chosen = chosen_decay(losses)
         if not chosen:
@@ -453,17 +451,11 @@ class HeadFit(HeadTrainer):
         return (*tried[chosen], which)
 
     def _by_decay(
-        self,
-        x: np.ndarray,
-        targets: np.ndarray,
-        folds: Sequence[Sequence[int]],
-        **given: Any,
+        self, x: np.ndarray, *known: Any
     ) -> dict[float, tuple[float, Validation]]:
         """Return `_validated` for vectors of all layers by each of `DECAYS`."""
         return {
-            decay: self._validated(
-                of_layers(x, decay, self._width), targets, folds, **given
-            )
+            decay: self._validated(of_layers(x, decay, self._width), *known)
             for decay in DECAYS
         }
 

@@ -156,10 +156,16 @@ class Distillation:
             return None
         own = None if task.name in TASKS else type(task)
         predictor = load_predictor(config.teacher, task=own)
-        if _teaches_ranking(predictor.model.task, task):
+        teacher = predictor.model.task
+        theirs, ours = (name_of(type(each)) for each in (teacher, task))
+        if theirs != ours and isinstance(task, Ranked) and teacher.scores_pairs:
             return cls._of_scores(task, predictor, config, train, unlabeled)
         loss = soft_target_loss(task, config)
-        _check_same_task(predictor.model.task, task)
+        if theirs != ours:
+            raise ConfigError(
+                f"`teacher` must be a model of the task {ours}; received one of "
+                f"{theirs}"
+            )
         weight = config.distill_weight
         if learns_vectors(task):
             predictor, task = _aligned(predictor, task, hidden_size)
@@ -595,12 +601,6 @@ def _check_weight(own: Any, config: TrainConfig) -> None:
         )
 
 
-def _teaches_ranking(teacher: Task, student: Task) -> bool:
-    """Return whether a teacher of another task scores pairs for a student to rank."""
-    differ = name_of(type(teacher)) != name_of(type(student))
-    return differ and isinstance(student, Ranked) and teacher.scores_pairs
-
-
 def _logits_of_pairs(teacher: Any, answers: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return a teacher's scores of pairs, float32 [N]; of probabilities the logits."""
     found = teacher.soft_targets(answers, teacher)
@@ -615,15 +615,6 @@ def _vocabularies(model: TaskModel) -> list[dict[str, Any]]:
     if isinstance(model.task, TextTargets):
         tokenizers.append(model.task.target_tokenizer(model.preprocessor))
     return [each.get_config() for each in tokenizers]
-
-
-def _check_same_task(teacher: Task, student: Task) -> None:
-    """Raise unless a teacher gives the answers of the student's task."""
-    one, other = name_of(type(teacher)), name_of(type(student))
-    if one != other:
-        raise ConfigError(
-            f"`teacher` must be a model of the task {other}; received one of {one}"
-        )
 
 
 def _class_order(teacher: Task, student: Task) -> list[int] | None:

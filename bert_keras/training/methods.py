@@ -13,7 +13,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import class_sizes
 from bert_keras.errors import ConfigError, counted, shown
 from bert_keras.models.folder import Folder
@@ -213,7 +212,9 @@ def _for_finetune(facts: Facts, per_class: float) -> str:
     if per_class > ROWS_OF_A_CLASS:
         return f"{counted(per_class, 'rows')} per class, above {ROWS_OF_A_CLASS}"
     is_open = facts.config.max_length is None and "long" not in facts.given
-    if is_open and _mean_characters(facts.rows) > LONG_TEXTS:
+    is_single = "text" in facts.rows and "text_pair" not in facts.rows
+    least = LONG_TEXTS * len(facts.rows)
+    if is_open and is_single and sum(map(len, facts.rows["text"])) > least:
         return "the texts are long, and finetune reads them in windows"
     return ""
 
@@ -222,13 +223,6 @@ def _has_classes(task: type[Task] | Task) -> bool:
     """Return whether rows of a task belong to classes, by a linear head."""
     kind = task.head_codec.problem_type
     return isinstance(task, Linear) and kind.endswith("label_classification")
-
-
-def _mean_characters(rows: Columns) -> float:
-    """Return the mean length of single texts; 0 for pairs."""
-    if "text" not in rows or "text_pair" in rows:
-        return 0.0
-    return sum(map(len, rows["text"])) / len(rows)
 
 
 def _task_of(facts: Facts) -> Task:

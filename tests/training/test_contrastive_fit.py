@@ -261,11 +261,7 @@ def facts_of(task: Any, rows: Any, encoder: Path, **known: Any) -> Facts:
     ],
 )
 def test_auto_says_what_it_chooses_and_why(
-    task: Any,
-    times: int,
-    changes: dict[str, Any],
-    told: str,
-    embedder: Path,
+    task: Any, times: int, changes: dict[str, Any], told: str, embedder: Path
 ) -> None:
     texts, labels = (TEXTS, LABELS) if times else (TEXTS[:4], [*"aaab"])
     if times < 0:

@@ -281,13 +281,7 @@ def test_the_curve_holds_the_loss_of_each_step(run: Any) -> None:
     assert np.mean(losses(result)) == pytest.approx(wanted.mean(), abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("losses", "best"),
-    [
-        ((0.4, 0.5), 0),
-        thorough((0.5, 0.4), 1),
-    ],
-)
+@pytest.mark.parametrize(("losses", "best"), [((0.4, 0.5), 0), thorough((0.5, 0.4), 1)])
 @pytest.mark.slow
 def test_among_tied_epochs_the_one_with_the_lowest_loss_is_kept(
     run: Any,

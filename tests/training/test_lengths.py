@@ -47,11 +47,7 @@ CONFIG = BertConfig(
         # 200 is rounded up; 3 x (130 x 2304 + 130^2) against 128 each.
         ([130, 130, 200], 208, ["100% of 3 texts (128: 0%)", "1.2 times"]),
         # 512 x (2304 + 512) against 128 x (2304 + 128).
-        (
-            [900] * 10,
-            512,
-            ["holds 0% of 10 texts", "for 4.6 times the computation"],
-        ),
+        ([900] * 10, 512, ["holds 0% of 10 texts", "for 4.6 times the computation"]),
     ],
 )
 def test_the_length_follows_the_texts(

@@ -18,15 +18,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import (
-    ROOT,
-    ROWS,
-    files_of,
-    is_noise,
-    refused,
-    thorough,
-    write_encoder,
-)
+from conftest import ROOT, ROWS, files_of, is_noise, refused, thorough, write_encoder
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
@@ -376,11 +368,7 @@ class Weighed(Classification):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "weight",
-    [
-        pytest.param(np.nan, id="loss"),
-        pytest.param(1e38, id="gradient"),
-    ],
+    "weight", [pytest.param(np.nan, id="loss"), pytest.param(1e38, id="gradient")]
 )
 def test_a_batch_that_is_not_finite(
     train_spam: Any, tmp_path: Path, weight: float, monkeypatch: pytest.MonkeyPatch
@@ -500,8 +488,7 @@ def test_label_smoothing_mixes_the_shares_of_the_classes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "seed"),
-    [(2, 1042), pytest.param(1, 1042, marks=pytest.mark.thorough)],
+    ("fails", "seed"), [(2, 1042), pytest.param(1, 1042, marks=pytest.mark.thorough)]
 )
 @pytest.mark.slow
 def test_a_run_that_learned_nothing_is_restarted(
@@ -689,7 +676,5 @@ def test_a_run_that_is_killed_ends_with_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_run_that_is_killed_25_times_ends_with_the_same_bytes(
-    tmp_path: Path,
-) -> None:
+def test_a_run_that_is_killed_25_times_ends_with_the_same_bytes(tmp_path: Path) -> None:
     assert kills(tmp_path, 25)["saving"] > 0

@@ -120,8 +120,7 @@ class ContrastiveFit(HeadTrainer):
                 weight.assign(value)
             some, wanted = self.train_rows.take(rows), targets[rows]
             train_on_pairs(some, wanted, name=name)
-            given: dict[str, Any] = {"loss": loss}
-            given["l2"] = 1 / wanted.size  # weaker for many classes
+            given: dict[str, Any] = {"loss": loss, "l2": 1 / wanted.size}
             x, own = self.vectors(some), weights[rows]
             heads = []
             for each in powers:
@@ -135,19 +134,10 @@ class ContrastiveFit(HeadTrainer):
 
         found, unlabeled, power, powers = None, None, 0.0, powers_of(targets, loss)
         if self.needs_folds:
-            tried = [
-                validation_of(
-                    logits,
-                    targets,
-                    folds,
-                    loss=loss,
-                    l2=1 / targets.size,
-                    weights=weights,
-                )
-                for logits in self._held_out(
-                    folds, (len(powers), *targets.shape), heads_of
-                )
-            ]
+            logits = self._held_out(folds, (len(powers), *targets.shape), heads_of)
+            known: dict[str, Any] = {"loss": loss, "weights": weights}
+            known["l2"] = 1 / targets.size  # weaker for many classes
+            tried = [validation_of(each, targets, folds, **known) for each in logits]
             power, found = self.best_power(tried[: len(powers)])
             if self.unlabeled is not None:
                 if self.tell_gain(found, tried[-1]):

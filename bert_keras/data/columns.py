@@ -71,6 +71,10 @@ class Columns:
         cells = {role: _taken(values, chosen) for role, values in self.cells.items()}
         return Columns(self.path, cells, _taken(self.lines, chosen))
 
+    def spread(self, most: int) -> Columns:
+        """Return the rows, or at most `most` of them, evenly spread."""
+        return self.take(range(0, len(self), max(1, -(-len(self) // most))))
+
     def followed_by(self, others: Columns) -> Columns:
         """Return these rows and then others, with the columns that both have."""
         cells = {

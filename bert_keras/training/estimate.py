@@ -131,7 +131,7 @@ def _contrastive(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float,
 def _vectors(model: TaskModel, rows: Columns) -> tuple[float, int]:
     """Return the seconds of the vector of a row that a head reads, and its width."""
     below = Predictor(HeadInputs(model), freeze=False)
-    some = rows.take(range(0, len(rows), -(-len(rows) // _ROWS)))
+    some = rows.spread(_ROWS)
     width = below.answers(some)["vector"].shape[1]
     return _last_seconds(lambda: below.answers(some), 2) / len(some), width
 

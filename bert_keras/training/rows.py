@@ -321,12 +321,6 @@ class TrainingRows:
         return tf.random.stateless_uniform(shape, seed, 0, _DRAWS, tf.int64)
 
 
-def places_of(columns: Columns, rows: list[int], most: int = 8) -> str:
-    """Return the file and lines of rows: `train.tsv, lines 3, 17, 25 and 5 more`."""
-    lines = sorted(int(columns.lines[row]) for row in np.unique(rows))
-    return f"{columns.path}, lines {first_of(lines, most=most)}"
-
-
 @dataclasses.dataclass(frozen=True)
 class RowsPlace:
     """The rows of an update, by its number in the whole run, from 1."""
@@ -359,13 +353,12 @@ class RowsPlace:
         return labelled, [row - count for row in rows if row >= count]
 
     def __str__(self) -> str:
-        facts = self.facts()
+        facts, places = self.facts(), []
         sets = self.batches.columns, self.batches.unlabeled
-        places = [
-            places_of(columns, rows)
-            for columns, rows in zip(sets, self._rows(), strict=True)
-            if columns is not None and rows
-        ]
+        for columns, rows in zip(sets, self._rows(), strict=True):
+            if columns is not None and rows:
+                lines = sorted(int(columns.lines[row]) for row in {*rows})
+                places.append(f"{columns.path}, lines {first_of(lines, most=8)}")
         return (
             f"epoch {facts['epoch']}, step {facts['step_of_epoch']:,} of it, "
             f"{self.step:,} of all ({'; '.join(places)})"

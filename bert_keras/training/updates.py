@@ -212,8 +212,7 @@ def dev_losses(
     Of more than 1,000 rows, 1,000 evenly spread ones are used. A loss that compares
     rows depends on `batch_size`, the rows computed at once.
     """
-    every = max(1, -(-len(columns) // _MOST_LOSS_ROWS))
-    some = columns.take(range(0, len(columns), every))
+    some = columns.spread(_MOST_LOSS_ROWS)
     rows = TrainingRows(model, some, batch_size=batch_size, epochs=1, seed=0)
     return MeanLosses(model, rows.dataset())
 

@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -190,7 +190,7 @@ def try_methods(
         )
     request = TrainRequest(task=task, output=output, config=config, **given)
     with one_revision(), _Runs(request, free=("method",), tries_methods=True) as runs:
-        return runs.finish_methods(runs.make_methods(methods))
+        return runs.finish_methods(*runs.make_methods(methods))
 
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)  # of the training rows
@@ -261,19 +261,6 @@ def _nested_order(strata: Strata, seed: int) -> list[int]:
 def _cost(plan: Plan) -> float:
     """Return how many rows the updates of a run read, or work that equals them."""
     return passes_of(plan) * len(plan.rows["train"])
-
-
-class _Tried(NamedTuple):
-    """What methods were compared by.
-
-    Attributes:
-        names: of the runs, by method.
-        last: by method, the plan of the run that is made if the method is the best;
-            empty if one of the compared models is kept.
-    """
-
-    names: Mapping[str, Sequence[str]]
-    last: Mapping[str, Plan]
 
 
 class _Runs:
@@ -393,8 +380,14 @@ class _Runs:
             raise CheckpointError(f"{notes}: broken: delete it") from None
         self._found[name] = report
 
-    def make_methods(self, methods: Sequence[str]) -> _Tried:
-        """Train by each method that is possible."""
+    def make_methods(
+        self, methods: Sequence[str]
+    ) -> tuple[dict[str, list[str]], dict[str, Plan]]:
+        """Train by each method that is possible.
+
+        Returns, by method, the names of its runs, and the plan of the run that is made
+        if it is the best; no plans if one of the compared models is kept.
+        """
         request, is_held_out = self.plan.request, self.plan.request.dev is None
         folds, rows = [], cast(Any, None)
         if is_held_out:
@@ -447,17 +440,20 @@ class _Runs:
         # The time left is known best after the longest runs.
         longest = sorted(plans, key=lambda name: _cost(plans[name]), reverse=True)
         self.make({name: plans[name] for name in longest}, last=list(last.values()))
-        return _Tried(names, last)
+        return names, last
 
-    def finish_methods(self, tried: _Tried) -> TrainResult:
+    def finish_methods(
+        self, names: Mapping[str, Sequence[str]], last: Mapping[str, Plan]
+    ) -> TrainResult:
         """Keep the best model, with the scores of all methods.
 
-        Where they were compared on held-out rows, it is trained first.
+        Where they were compared on held-out rows, it is trained first. The arguments
+        are what `make_methods` returns.
         """
         score, found = self.plan.task.best_score, {}
-        for method, runs in tried.names.items():
+        for method, runs in names.items():
             reports = [self._found[name] for name in runs]
-            is_fold = bool(tried.last) and method == "finetune"
+            is_fold = bool(last) and method == "finetune"
             name = _FOLD if is_fold else "dev"
             values = [each["scores"][name][score] for each in reports]
             seconds = [each["settings"]["training_seconds"] for each in reports]
@@ -468,16 +464,15 @@ class _Runs:
                 found[method] |= dict(zip(("low", "high"), bounds, strict=True))
             found[method]["seconds"] = round(sum(seconds), 1)
         best = max(found, key=lambda method: found[method][score])
-        kept = "final" if tried.last else best
-        if tried.last:
+        kept = "final" if last else best
+        if last:
             show(score_table({"per_method": found}))
-            plan = tried.last[best]
             reason = (
                 f"{words(score).lower()} {found[best][score]:.4f}, the best of "
                 f"{', '.join(found)}"
             )
             choice = Choice("method", best, reason, "--method")
-            self._make(kept, plan.with_choice(choice))
+            self._make(kept, last[best].with_choice(choice))
         self._found[kept]["scores"]["runs"] = {
             "per_method": found,
             "kept": best,

@@ -72,18 +72,13 @@ def divergence(
     `constant_loss` knows the lowest mean are checked; other runs never count as
     diverged. `history` are the rows of the curves.
     """
-    output = model.output
-    if not is_one_vector(output):
+    task, loss = model.task, model.task.loss()
+    if not is_one_vector(model.output) or task.compares or loss.reduction not in _MEANS:
         return None
-    targets = model.task.encode_targets(tf.convert_to_tensor(model.task.targets(train)))
-    rows = len(train)
-    if tuple(targets.shape[:1]) != (rows,):
+    targets = task.encode_targets(tf.convert_to_tensor(task.targets(train)))
+    if tuple(targets.shape[:1]) != (len(train),):
         return None
-    loss = model.task.loss()
-    if model.task.compares or loss.reduction not in _MEANS:
-        return None
-    weights = model.task.example_weights(train)
-    constant = constant_loss(loss, targets, weights)
+    constant = constant_loss(loss, targets, task.example_weights(train))
     last = _last_loss(history)
     if constant is None or not math.isfinite(constant):
         return None

@@ -207,8 +207,7 @@ def train(
         resume=resume,
         devices=devices,
     )
-    planned, devices = plan_of(request)
-    return run_plan(planned, devices)
+    return run_plan(*plan_of(request))
 
 
 def plan(task: str | type[Task] | Task, **given: Any) -> Plan:
@@ -240,9 +239,8 @@ def plan_of(request: TrainRequest) -> tuple[Plan, Devices]:
     begun = time.perf_counter()
     with collected(shown=False) as notes:
         plan = make_plan(request, devices=devices)
-    notes = [*notes, *plan.notes]
-    seconds = time.perf_counter() - begun
-    return dataclasses.replace(plan, notes=tuple(notes), seconds=seconds), devices
+    told, seconds = (*notes, *plan.notes), time.perf_counter() - begun
+    return dataclasses.replace(plan, notes=told, seconds=seconds), devices
 
 
 def run_plan(plan: Plan, devices: Devices) -> TrainResult:

@@ -178,6 +178,12 @@ def test_words_for_a_missing_value_are_told(write, capsys, content):
     )
 
 
+def test_rows_are_spread_evenly() -> None:
+    rows = as_columns(text=list("abcdefg"))
+    found = {most: "".join(rows.spread(most)["text"]) for most in (1, 3, 6, 7, 100)}
+    assert found == {1: "a", 3: "adg", 6: "aceg", 7: "abcdefg", 100: "abcdefg"}
+
+
 def test_empty_cells_are_refused_or_skipped():
     columns = as_columns(text=["win", " ", "see you", ""])
     assert columns.filled("text", skip_empty=True)["text"] == ["win", "see you"]

@@ -13,7 +13,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.data.text_column import joined
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.masked_lm import MaskedLM
-from bert_keras.training.rows import TrainingRows, places_of
+from bert_keras.training.rows import TrainingRows
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 COLUMNS = as_columns(text=TEXTS[:11], label=LABELS[:11])  # the last batch is short
@@ -92,6 +92,7 @@ def test_labels_hold_weights_if_rows_have_them(rows: Any) -> None:
     assert set(labels) == {"targets"} and "slots" not in inputs
 
 
-def test_positions_of_rows() -> None:
-    assert places_of(COLUMNS, [3, 0, 3]) == "rows in memory, lines 1, 4"
-    assert places_of(COLUMNS, list(range(11)), most=2).endswith("lines 1, 2 and 9 more")
+def test_positions_of_rows(rows: Any) -> None:
+    lines = "rows in memory, lines 1, 2, 3, 4, 5, 6, 7, 8 and 3 more"
+    place = rows(batch_size=11).place(2)
+    assert str(place) == f"epoch 2, step 1 of it, 2 of all ({lines})"

@@ -133,6 +133,7 @@ class HeadTrainer(abc.ABC):
         self.history: list[dict[str, Any]] = []
         self.ending = ""
         self.validation: Validation | None = None
+        self._unneeded = 0  # folds
         self._calibrated: dict[str, str] = {}
         self._unlabeled_note: dict[str, str] = {}
         self._task = model.task  # before it is finalized
@@ -160,8 +161,8 @@ class HeadTrainer(abc.ABC):
             )
         if self.needs_folds:
             self._say_alone(strata, folds)
-        self._divided_into = len(folds)
-        folds = folds[: folds_needed(map(len, folds), self.enough)]
+        needed = folds_needed(map(len, folds), self.enough)
+        self._unneeded, folds = len(folds) - needed, folds[:needed]
         self.forecast = self.planned(folds)
         with self.stop.at_once():
             head, found, self.ending = self.fit(
@@ -291,8 +292,8 @@ class HeadTrainer(abc.ABC):
         if isinstance(task, Tunable):
             answers, task = _tuned_answers(task, columns, answers, found)
         count = len(found.folds)
-        of = "" if count == self._divided_into else f"{count} of "
-        name = f"cross-validation, {of}{self._divided_into} folds"
+        of = f"{count} of " if self._unneeded else ""
+        name = f"cross-validation, {of}{count + self._unneeded} folds"
         share = 1 - len(found.rows) / count / len(self.train_rows)
         each = f" in each of {count} folds" if count > 1 else ""
         trained_on = f"{share:.0%} of the rows{each}"

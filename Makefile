@@ -84,6 +84,7 @@ test-runtime: $(PEERS)/.made
 	$(PEERS)/bin/python tests/runtime/write_exports.py build/runtime/exports
 	$(PYTHON) -m venv build/runtime/venv
 	build/runtime/venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir build/runtime ./packaging/runtime
+	rm -rf bert_keras_runtime.egg-info  # or this folder would count as the distribution
 	build/runtime/venv/bin/python -m pip install --quiet "$$(echo build/runtime/*.whl)[serving]"
 	cd build/runtime && venv/bin/python ../../tests/runtime/check_exports.py exports
 

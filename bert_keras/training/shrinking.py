@@ -158,7 +158,8 @@ def shrink(
     def read(name: str, data: Any) -> Columns:
         return labelled_rows(task, RowSource(data, columns or {}, header), name=name)
 
-    rows, dev = None if train is None else read("train", train), read("dev", dev)
+    rows = None if train is None else read("train", train)
+    dev = read("dev", dev)
     if len(dev) < 2:
         raise DataError(
             "must have two rows or more, to tell models apart; has one", path=dev.path

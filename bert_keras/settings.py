@@ -492,10 +492,7 @@ DISTILL_WEIGHT = Option(
     most=1,
 )
 CARD = Option(
-    True,
-    "write a model card, README.md, into the model folder",
-    name="card",
-    kind=bool,
+    True, "write a model card, README.md, into the model folder", name="card", kind=bool
 )
 HYBRID = Option(
     False,

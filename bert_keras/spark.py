@@ -107,11 +107,7 @@ def _predictor(place: str, precision: str, engine: str | None) -> Any:
 
 
 def _answered(
-    pandas: Any,
-    predictor: Any,
-    batch: tuple[Any, ...],
-    fields: Any,
-    batch_size: int,
+    pandas: Any, predictor: Any, batch: tuple[Any, ...], fields: Any, batch_size: int
 ) -> Any:
     """Return the answers to a batch, one Series of texts for each role."""
     rows = list(zip(*batch, strict=True))

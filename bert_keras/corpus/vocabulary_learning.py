@@ -27,11 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_keras.corpus.word_counts import (
-    MOST_CHARACTERS,
-    WordCounts,
-    count_words,
-)
+from bert_keras.corpus.word_counts import MOST_CHARACTERS, WordCounts, count_words
 from bert_keras.errors import (
     CheckpointError,
     ConfigError,

@@ -288,10 +288,7 @@ class PretrainConfig:
     )
     keep: int = settings.KEEP.field()
     evaluate_every: int = option(
-        1_000,
-        "updates between scores on the held-out data",
-        unit="updates",
-        least=1,
+        1_000, "updates between scores on the held-out data", unit="updates", least=1
     )
     held_out_examples: int = option(
         2_000,

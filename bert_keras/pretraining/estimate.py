@@ -46,11 +46,7 @@ def estimate_of(plan: PretrainingPlan, devices: Devices) -> Estimate:
         if left <= 0:
             continue
         made = updates(
-            model,
-            source,
-            optimizer,
-            first_step=phase.first,
-            distillation=distillation,
+            model, source, optimizer, first_step=phase.first, distillation=distillation
         )
         update = update_seconds(made, left)
         seconds += left * update

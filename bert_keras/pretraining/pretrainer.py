@@ -44,11 +44,7 @@ from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.pretrained_model import assign_scope
 from bert_keras.models.trainable_model import TrainableModel
 from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.task import (
-    GENERATOR,
-    Pretraining,
-    ReplacedTokenDetection,
-)
+from bert_keras.pretraining.task import GENERATOR, Pretraining, ReplacedTokenDetection
 from bert_keras.runs.notes import prefixed, say
 from bert_keras.settings import PRECISIONS, check_choice, check_type
 from bert_keras.tasks.needs import named_scope

@@ -13,12 +13,7 @@ import numpy as np
 
 from bert_keras.models.objective import SOFT, STATES
 from bert_keras.pretraining.clock import Clock
-from bert_keras.pretraining.task import (
-    MASKED_LM,
-    REPLACED,
-    perplexity_of,
-    scores_of,
-)
+from bert_keras.pretraining.task import MASKED_LM, REPLACED, perplexity_of, scores_of
 from bert_keras.runs.progress import Progress
 from bert_keras.training.progress import Row, UpdateProgress
 from bert_keras.training.train_step import Update

@@ -120,18 +120,15 @@ def paths_of(files: Any) -> list[str]:
         if not paths:
             raise DataError("`files` must name at least one file; received none")
         return paths
-    place = os.fspath(files)
+    place, fault = os.fspath(files), "no such file or folder"
     if os.path.isdir(place):
         found = [os.path.join(place, name) for name in sorted(os.listdir(place))]
         paths = [path for path in found if path.endswith(_ENDINGS)]
-        if not paths:
-            raise DataError(
-                f"contains no file that ends in {', '.join(_ENDINGS)}", path=place
-            )
-        return paths
-    paths = [place] if os.path.exists(place) else sorted(glob.glob(place))
+        fault = f"contains no file that ends in {', '.join(_ENDINGS)}"
+    else:
+        paths = [place] if os.path.exists(place) else sorted(glob.glob(place))
     if not paths:
-        raise DataError("no such file or folder", path=place)
+        raise DataError(fault, path=place)
     return paths
 
 

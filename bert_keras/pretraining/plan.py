@@ -126,41 +126,31 @@ class PretrainingPlan(Decided):
         """Return everything that determines weights and curves, as JSON values."""
         config = dataclasses.asdict(self.config)
         free = {*_FREE, *self.config.unused()}
-        start = "random" if self.checkpoint is None else _digest(self.checkpoint)
-        taught = self.teacher and {"weights of the teacher": _digest(self.teacher)}
-        masked = self.config.has_masks and {
-            "masking": [
-                dataclasses.asdict(phase.masking or phase.files.masking)
-                for phase in self.phases
-            ]
-        }
-        scored = {}
+        found = {name: value for name, value in config.items() if name not in free}
+        if self.teacher is not None:
+            found["weights of the teacher"] = _digest(self.teacher)
+        if self.config.has_masks:
+            masks = [phase.masking or phase.files.masking for phase in self.phases]
+            found["masking"] = [dataclasses.asdict(each) for each in masks]
+        if self.generator is not None:
+            own = self.checkpoint and generator_of(self.checkpoint)
+            found["generator"] = self.generator.to_dict()
+            found["start of generator"] = _digest(own)
+        found["encoder"] = self.sizes.to_dict()
+        found["start"] = _digest(self.checkpoint)
+        found["data"] = [phase.facts() for phase in self.phases]
         if self.held_out is not None:
-            found = find_files(self.held_out, self.tokenizer)
-            masking = dataclasses.asdict(found.masking)
-            scored = {HELD_OUT: {**found.facts(), "masking": masking}}
-        return {
-            **{name: value for name, value in config.items() if name not in free},
-            **(taught or {}),
-            **(masked or {}),
-            **self._generator_settings(),
-            "encoder": self.sizes.to_dict(),
-            "start": start,
-            "data": [phase.facts() for phase in self.phases],
-            **scored,
-            "vocabulary_sha256": vocabulary_hash(self.tokenizer.vocabulary),
-        }
-
-    def _generator_settings(self) -> dict[str, Any]:
-        if self.generator is None:
-            return {}
-        own = self.checkpoint and generator_of(self.checkpoint)
-        start = _digest(own) if own else "random"
-        return {"generator": self.generator.to_dict(), "start of generator": start}
+            files = find_files(self.held_out, self.tokenizer)
+            masking = dataclasses.asdict(files.masking)
+            found[HELD_OUT] = {**files.facts(), "masking": masking}
+        found["vocabulary_sha256"] = vocabulary_hash(self.tokenizer.vocabulary)
+        return found
 
 
-def _digest(checkpoint: Checkpoint) -> str:
-    """Return a digest of the weights of a checkpoint."""
+def _digest(checkpoint: Checkpoint | None) -> str:
+    """Return a digest of the weights of a checkpoint; without one they are random."""
+    if checkpoint is None:
+        return "random"
     names = sorted(checkpoint.shapes)
     return digest_of((name, checkpoint.arrays[name]) for name in names)
 
@@ -264,8 +254,7 @@ def make_pretraining_plan(
         *_of_model(sizes, start, tokenizer, config),
         *_of_targets(phases, config, generator, next_sentence=pairs),
         *_of_updates(
-            *(phases, config, held_out, steps),
-            {"learning_rate": rate_reason, **reasons},
+            phases, config, held_out, steps, {"learning_rate": rate_reason, **reasons}
         ),
     )
     plan = PretrainingPlan(

@@ -205,22 +205,17 @@ class BertPretrainer(TrainableModel, keras.Model):
         return "BertForPreTraining" if self.has_next_sentence else "BertForMaskedLM"
 
     def get_config(self) -> dict[str, Any]:
-        encoder = keras.saving.serialize_keras_object(self.encoder)
-        return {
-            "encoder": encoder,
+        config = {
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
             "name": self.name,
             "frozen": frozen_paths(self),
             "next_sentence": self.has_next_sentence,
             "seed": self.seed,
-            **self._generator_settings(),
         }
-
-    def _generator_settings(self) -> dict[str, Any]:
-        task = self.task
-        if not isinstance(task, ReplacedTokenDetection):
-            return {}
-        sizes = task.generator.config.to_dict()
-        return {"generator": sizes, "discriminator_weight": task.weight}
+        if isinstance(self.task, ReplacedTokenDetection):
+            config["generator"] = self.task.generator.config.to_dict()
+            config["discriminator_weight"] = self.task.weight
+        return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -18,7 +17,7 @@ from bert_keras.errors import DataError
 from bert_keras.pretraining.distillation import INPUTS
 from bert_keras.pretraining.files import find_files
 from bert_keras.pretraining.input import pretraining_dataset
-from bert_keras.pretraining.plan import Phase, PretrainingPlan, check_sizes
+from bert_keras.pretraining.plan import PretrainingPlan, check_sizes
 from bert_keras.pretraining.pretrainer import BertPretrainer
 from bert_keras.pretraining.records import read_batches, record_places
 from bert_keras.training.train_step import Batches
@@ -28,7 +27,6 @@ from bert_keras.training.updates import MeanLosses
 _HELD_OUT_ROWS = 32
 
 
-@dataclasses.dataclass(frozen=True)
 class PretrainingPlace:
     """The examples of an update, by its number in the whole run, from 1.
 
@@ -37,59 +35,42 @@ class PretrainingPlace:
         'step 1,000, phase 2 (data/512), examples 25,345 to 25,600 of it'
     """
 
-    plan: PretrainingPlan
-    step: int
-
-    @property
-    def phase(self) -> Phase:
-        """The phase that the update belongs to."""
-        return next(each for each in self.plan.phases if self.step <= each.last)
-
-    @property
-    def first(self) -> int:
-        """Number of examples that the phase has trained on before."""
-        return (self.step - 1 - self.phase.first) * self.plan.config.batch_size
+    def __init__(self, plan: PretrainingPlan, step: int) -> None:
+        phases = enumerate(plan.phases, 1)
+        self._number, phase = next(each for each in phases if step <= each[1].last)
+        self._step, self._data = step, phase.data
+        self._tokenizer, self._seed = plan.tokenizer, phase.seed(plan.config)
+        self._size = plan.config.batch_size
+        self._before = step - 1 - phase.first  # batches of the phase
 
     def facts(self) -> dict[str, Any]:
         """Return `pretraining_dataset`'s arguments for these examples, as JSON."""
-        size = self.plan.config.batch_size
         return {
-            "step": self.step,
+            "step": self._step,
             "phase": self._number,
-            "data": str(self.phase.data),
-            "batch_size": size,
-            "skip_batches": self.first // size,
+            "data": str(self._data),
+            "batch_size": self._size,
+            "skip_batches": self._before,
             "seed": self._seed,
         }
 
     def rows(self) -> dict[str, Any]:
         """Return file and number of each example's record, from 0."""
         places = record_places(
-            self.phase.data,
-            self.plan.tokenizer,
-            first=self.first,
-            count=self.plan.config.batch_size,
+            self._data,
+            self._tokenizer,
+            first=self._before * self._size,
+            count=self._size,
             seed=self._seed,
         )
-        records = [{"file": file, "record": number} for file, number in places]
-        return {"records": records}
+        return {"records": [{"file": file, "record": n} for file, n in places]}
 
     def __str__(self) -> str:
-        last = self.first + self.plan.config.batch_size
+        first = self._before * self._size
         return (
-            f"step {self.step:,}, phase {self._number} ({self.phase.data}), examples "
-            f"{self.first + 1:,} to {last:,} of it"
+            f"step {self._step:,}, phase {self._number} ({self._data}), examples "
+            f"{first + 1:,} to {first + self._size:,} of it"
         )
-
-    @property
-    def _number(self) -> int:
-        """Number of the phase, from 1."""
-        return self.plan.phases.index(self.phase) + 1
-
-    @property
-    def _seed(self) -> int:
-        """Seed of the order of the phase."""
-        return self.phase.seed(self.plan.config)
 
 
 class PretrainingBatches:

@@ -245,10 +245,8 @@ def add_to_hash(found: hashlib.blake2b, document: Any, text: str) -> None:
 def name_of(function: Callable[..., Any]) -> str:
     """Return a function's name, with the arguments that `functools.partial` binds."""
     if isinstance(function, functools.partial):
-        given = [*map(repr, function.args)]
-        given += [
-            f"{key}={value!r}" for key, value in sorted(function.keywords.items())
-        ]
+        bound = sorted(function.keywords.items())
+        given = [*map(repr, function.args), *(f"{k}={value!r}" for k, value in bound)]
         return f"{name_of(function.func)}({', '.join(given)})"
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{getattr(named, '__module__', 'builtins')}.{named.__qualname__}"
@@ -306,11 +304,8 @@ def _files_below(folder: str) -> list[str]:
     files = []
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        files += [
-            os.path.join(place, name)
-            for name in sorted(names)
-            if not name.startswith(".")
-        ]
+        seen = sorted(name for name in names if not name.startswith("."))
+        files += [os.path.join(place, name) for name in seen]
     return files
 
 
@@ -379,11 +374,8 @@ class CorpusReader:
         if lines:
             yield RawDocument("".join(lines), kind, f"{path}:{first}")
 
-    def file(self, path: str) -> Iterator[RawDocument]:
-        return self.text(path, "file")
-
-    def lines(self, path: str) -> Iterator[RawDocument]:
-        return self.text(path, "lines")
+    file = functools.partialmethod(text, kind="file")
+    lines = functools.partialmethod(text, kind="lines")
 
     def jsonl(self, path: str) -> Iterator[RawDocument]:
         """Yield the text field of each object."""
@@ -425,7 +417,11 @@ class CorpusReader:
                 title = html.unescape(named[1]) if named else ""
                 lines, first, size = [], number, 0
             elif line.rstrip() == "</doc>":
-                yield self._extracted(path, first, title, lines)
+                heading = "".join(lines[:1]).strip()
+                if lines and title in (heading, html.unescape(heading)):
+                    del lines[0]
+                text = "".join(lines)
+                yield RawDocument(text, "wikiextractor", f"{path}:{first}")
                 lines = None
             elif _DOC.match(line):
                 break
@@ -483,9 +479,3 @@ class CorpusReader:
             shown = json.dumps(value, default=str)[:40]
             message = f"{self._field!r} must be text; received {shown}"
             raise DataError(message, path=path, line=number)
-
-    @staticmethod
-    def _extracted(path: str, first: int, title: str, lines: list[str]) -> RawDocument:
-        if lines and title in (lines[0].strip(), html.unescape(lines[0].strip())):
-            lines = lines[1:]
-        return RawDocument("".join(lines), "wikiextractor", f"{path}:{first}")

@@ -54,11 +54,9 @@ def learn_words(
         ['aero', 'wings']
     """
     check_whole_number("min_count", min_count, least=1)
-    least = tokenizer.vocab_size + 1
-    size = tokenizer.vocab_size + NEW_WORDS if size is None else size
-    check_whole_number("size", size, least=least)
-    if isinstance(texts, str):
-        raise ConfigError("`texts` must be an iterable of texts; received one string")
+    known = tokenizer.vocab_size
+    size = known + NEW_WORDS if size is None else size
+    check_whole_number("size", size, least=known + 1)
     if not tokenizer.splits_as_bert:
         raise ConfigError(
             "the encoder's tokenizer must split texts into words as BERT does; has a "
@@ -86,7 +84,7 @@ def learn_words(
     ]
     chosen = np.flatnonzero((cost > 0) & (counts >= min_count) & np.array(can_be_found))
     chosen = chosen[np.argsort(-cost[chosen], kind="stable")]
-    found = [names[i] for i in chosen[: size - tokenizer.vocab_size]]
+    found = [names[i] for i in chosen[: size - known]]
     if not found:
         raise DataError(
             "the corpus must hold words that the vocabulary splits into pieces and "
@@ -96,10 +94,10 @@ def learn_words(
     texts = counted(words.texts, "texts")
     say(f"{texts}, {words.words:,} words, {len(names):,} of them different")
     say(f"{len(found):,} new tokens: {first_of(found)}")
-    if len(found) < size - tokenizer.vocab_size:
+    if fewer := size - known - len(found):
         say(
-            f"{size - tokenizer.vocab_size - len(found):,} fewer than requested: no "
-            f"other word that is split occurs {min_count:,} times"
+            f"{fewer:,} fewer than requested: no other word that is split occurs "
+            f"{min_count:,} times"
         )
     say(
         f"pieces per word: {_mean(before, counts)} with the old vocabulary, "

@@ -112,8 +112,6 @@ def learn_vocabulary(
     check_whole_number("size", size, least=len(SPECIAL_TOKENS) + len(reserved) + 1)
     if min_count is not None:
         check_whole_number("min_count", min_count, least=1)
-    if isinstance(texts, str):
-        raise ConfigError("`texts` must be an iterable of texts; received one string")
     if folder is not None:
         _check_folder(folder)
     words = count_words(
@@ -172,8 +170,7 @@ def _learned(
     else:
         pieces = merge_pairs(whole, pieces=most, min_count=min_count, known=tokens)
     vocabulary = [*tokens, *pieces]
-    for line in _facts(words, sum(whole.values())):
-        say(line)
+    _say_facts(words, sum(whole.values()), say)
     say(
         f"{len(vocabulary):,} tokens; {len(covered):,} characters occur "
         f"{min_count:,} times or more, {characters - len(covered):,} less often"
@@ -205,21 +202,20 @@ def _tf_text_pieces(
     return pieces[:most]
 
 
-def _facts(words: WordCounts, whole: int) -> list[str]:
-    """Return facts about the words, `whole` of which consist of known characters."""
+def _say_facts(words: WordCounts, whole: int, say: Callable[[str], None]) -> None:
+    """Say facts about the words, `whole` of which consist of known characters."""
     kept = sum(words.counts.values())
     unknown = (kept - whole + words.too_long) / (kept + words.too_long)
     texts = counted(words.texts, "texts")
-    facts = [
+    say(
         f"{texts}, {words.words:,} words, {len(words.counts):,} of them "
         f"different; {unknown:.4%} would be [UNK]"
-    ]
+    )
     if words.forgotten:
-        facts.append(
+        say(
             f"{words.forgotten:,} rare words were dropped to save memory; counts are "
             f"too small by {words.missed:,} at most"
         )
-    return facts
 
 
 def _codes(text: str) -> Any:

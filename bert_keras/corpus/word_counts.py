@@ -106,8 +106,11 @@ def count_words(
             picklable.
 
     Raises:
+        ConfigError: a document or a text is no string; the documents are one string.
         DataError: `keep` belongs to other documents or settings, or cannot be written.
     """
+    if isinstance(documents, str):
+        raise ConfigError("`texts` must be an iterable of texts; received one string")
     check_whole_number("max_words", max_words, least=1000)
     check_whole_number("workers", workers, least=1)
     accents = lowercase if strip_accents is None else strip_accents

@@ -9,6 +9,7 @@ order mark. `lines_of` needs the memory of one line, of at most `MOST_BYTES` byt
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import io
 import zlib
@@ -32,12 +33,12 @@ _TEXT_CONTROLS = "\t\n\v\f\r\x1b"
 _PLACES_KEPT = 10
 
 
+@dataclasses.dataclass
 class Replaced:
     """Counts `lines` whose invalid bytes became U+FFFD; keeps the first `places`."""
 
-    def __init__(self) -> None:
-        self.lines = 0
-        self.places: list[str] = []
+    lines: int = 0
+    places: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, path: str, line: int) -> None:
         self.lines += 1

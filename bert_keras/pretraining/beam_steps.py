@@ -37,6 +37,7 @@ from bert_keras.runs.beam import mistake_of, raise_mistake
 FILES, PLAN, SHARDS = "files.json", "plan.json", "shards.json"
 _FILES_TOGETHER = 256  # whose lengths are stored in one file
 _LENGTHS = np.dtype("<u4")
+_COUNTS = "documents", "characters", "empty", "cut"  # of a `CorpusReport`
 _MISTAKE = -1  # in place of a block number
 _CHANGED = "was changed while it was read"
 
@@ -66,15 +67,8 @@ class Measure:
                 lengths.append(len(document.text))
         except BertKerasError as error:
             entry["mistake"] = mistake_of(error)
-        entry |= {
-            "form": report.forms.get(path),
-            "documents": report.documents,
-            "characters": report.characters,
-            "empty": report.empty,
-            "cut": report.cut,
-            "replaced": report.replaced.lines,
-            "places": report.replaced.places,
-        }
+        entry |= {name: getattr(report, name) for name in _COUNTS}
+        entry |= {"form": report.forms.get(path), "replaced": vars(report.replaced)}
         data = np.asarray(lengths).astype(_LENGTHS).tobytes()
         return number // _FILES_TOGETHER, (number, entry, data)
 
@@ -83,13 +77,9 @@ def reported(files: Iterable[dict[str, Any]], report: CorpusReport) -> None:
     """Fill in a report from the facts about each file, in their order."""
     for entry in files:
         report.forms[entry["path"]] = entry["form"]
-        report.documents += entry["documents"]
-        report.characters += entry["characters"]
-        report.empty += entry["empty"]
-        report.cut += entry["cut"]
-        replaced = Replaced()
-        replaced.lines, replaced.places = entry["replaced"], entry["places"]
-        report.replaced.extend(replaced)
+        for name in _COUNTS:
+            setattr(report, name, getattr(report, name) + entry[name])
+        report.replaced.extend(Replaced(**entry["replaced"]))
 
 
 def keep_lengths(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 # TensorFlow's name of an operation, before and after the reason.
 _OPERATION = re.compile(r"^\{\{function_node .*?\}\} | \[Op:\w+\](?: name: ?.*)?$")
 _SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
-_RUNTIME = "bert_keras-runtime"
+_RUNTIME = "bert_keras-runtime"  # the distribution without TensorFlow
 MOST_NAMED = 10  # lines of a file, or other items, that an error names
 
 
@@ -171,23 +171,16 @@ def install_line(extra: str = "", *, runtime_extra: str | None = None) -> str:
         extra: the extra of bert_keras that installs it; empty: bert_keras requires it.
         runtime_extra: the extra of bert_keras-runtime; `None`: it has none.
     """
+    from importlib import metadata  # only after an error
+
     name = f"'bert_keras[{extra}]'" if extra else "bert_keras"
-    if not _is_runtime():
+    try:
+        metadata.distribution(_RUNTIME)
+    except metadata.PackageNotFoundError:
         return f"pip install {name}"
     if runtime_extra is None:
         return f"pip install {name}, instead of {_RUNTIME}"
     return f"pip install '{_RUNTIME}[{runtime_extra}]'"
-
-
-def _is_runtime() -> bool:
-    """Return whether the distribution without TensorFlow is installed."""
-    from importlib import metadata  # only after an error
-
-    try:
-        metadata.distribution(_RUNTIME)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def one_line(value: object, *, longest: int = 300) -> str:

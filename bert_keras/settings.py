@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import itertools
 import re
 import sys
 import textwrap
@@ -609,18 +608,11 @@ def layer_numbers(layers: Any) -> tuple[int, ...]:
         is_written = all(part.isascii() and part.isdigit() for part in parts)
         numbers = [int(part) for part in parts] if is_written else None
     is_list = isinstance(numbers, list | tuple | range) and len(numbers) > 0
-    if not is_list or any(type(number) is not int for number in numbers):
-        ascends = False
-    else:
-        ascends = numbers[0] >= 0 and all(
-            one < two for one, two in itertools.pairwise(numbers)
-        )
-    if not ascends:
-        value = ",".join(map(str, numbers)) if is_list else layers
-        raise ConfigError(
-            f"`keep_layers` must be {KEEP_LAYERS.form}; {received(value)}"
-        )
-    return tuple(numbers)
+    are_whole = is_list and all(type(number) is int for number in numbers)
+    if are_whole and list(numbers) == sorted({*numbers}) and numbers[0] >= 0:
+        return tuple(numbers)
+    value = ",".join(map(str, numbers)) if is_list else layers
+    raise ConfigError(f"`keep_layers` must be {KEEP_LAYERS.form}; {received(value)}")
 
 
 def check_type(name: str, value: Any, wanted: type) -> None:

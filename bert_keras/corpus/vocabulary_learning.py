@@ -486,20 +486,14 @@ class _Merger:
                 old, new = one << _SHIFT | first, one << _SHIFT | number
                 if old in pairs:
                     pairs[old][0] -= count
-                if new in changed:
-                    entry = changed[new]
-                else:
-                    entry = changed[new] = pairs.setdefault(new, [0])
+                entry = changed[new] = pairs.setdefault(new, [0])
                 entry[0] += count
                 entry.append(left)
             if (one := piece[end]) >= 0:
                 old, new = seconds | one, made | one
                 if old in pairs:
                     pairs[old][0] -= count
-                if new in changed:
-                    entry = changed[new]
-                else:
-                    entry = changed[new] = pairs.setdefault(new, [0])
+                entry = changed[new] = pairs.setdefault(new, [0])
                 entry[0] += count
                 entry.append(place)
         for new, entry in changed.items():

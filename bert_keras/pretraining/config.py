@@ -11,6 +11,7 @@ for a budget.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _STATIC_COPIES = 10
 # The positions of a full row are a multiple of this: 20 at 128, 76 at 512.
-_PREDICTIONS_MULTIPLE = 4
+_MULTIPLE = 4
 
 
 def initializer_range(width: int) -> float:
@@ -128,8 +129,7 @@ class PretrainingDataConfig:
         if self.max_predictions is not None:
             return self.max_predictions
         full = math.floor((self.max_length - 3) * self.mask_rate + 0.5)
-        multiple = _PREDICTIONS_MULTIPLE
-        rounded = max(-(-full // multiple), 1) * multiple
+        rounded = max(math.ceil(full / _MULTIPLE), 1) * _MULTIPLE
         return min(rounded, self.max_length)
 
     @property
@@ -439,8 +439,8 @@ class PretrainConfig:
                 f"{len(shares)} for {phases}"
             )
         ends = [round(self.steps * sum(shares[:n])) for n in range(1, phases)]
-        edges = [0, *ends, self.steps]
-        found = tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
+        edges = itertools.pairwise([0, *ends, self.steps])
+        found = tuple(end - start for start, end in edges)
         if min(found) < 1:
             raise ConfigError(
                 f"`steps` must leave one for each data set; received {self.steps} "

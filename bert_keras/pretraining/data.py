@@ -236,7 +236,7 @@ def write_pretraining_data(
                     yield block
 
         def fields() -> list[str]:
-            return [f"{counted(finished, 'shards')}"]
+            return [counted(finished, "shards")]
 
         made: Iterator[dict[str, Any]] = map(writer, unfinished())
         if workers > 1:

@@ -107,6 +107,7 @@ def assign(
     *,
     optional: tuple[str, ...] = (),
     scope: str = "",
+    within: str = "",
 ) -> None:
     """Set the weights of a model by name; sets nothing if any name does not fit.
 
@@ -115,10 +116,13 @@ def assign(
         checkpoint: names to arrays, each read when it is assigned.
         optional: names or scopes (`cls/`) allowed to be missing or unexpected.
         scope: the start of the names that are compared and set; by default all.
+        within: a scope of the model whose weights have these names behind it.
 
     Raises errors as `match` does.
     """
-    weights = {w.path: w for w in model.weights if w.path.startswith(scope)}
+    start = within + scope
+    own = (weight for weight in model.weights if weight.path.startswith(start))
+    weights = {weight.path.removeprefix(within): weight for weight in own}
     shapes = {path: tuple(weight.shape) for path, weight in weights.items()}
     found = {n: s for n, s in checkpoint.shapes.items() if n.startswith(scope)}
     for name in match(shapes, found, optional=optional, place=checkpoint.path):

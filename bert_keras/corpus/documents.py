@@ -449,27 +449,20 @@ class CorpusReader:
         return lines_of(path, errors=self._errors, replaced=replaced)
 
     def _value(self, path: str, number: int, line: str) -> str:
+        fault = functools.partial(DataError, path=path, line=number)
         try:
             row = json.loads(line, parse_int=float)  # `int` rejects very long ones
         except (ValueError, RecursionError) as error:
             reason = getattr(error, "msg", "") or error
-            raise DataError(f"is not JSON: {reason}", path=path, line=number) from None
+            raise fault(f"is not JSON: {reason}") from None
         if not isinstance(row, dict) or self._field not in row:
             have = ", ".join(list(row)[:5]) if isinstance(row, dict) else "no object"
-            raise DataError(
-                f"must have the field {self._field!r}; has {have or 'none'}",
-                path=path,
-                line=number,
-            )
+            raise fault(f"must have the field {self._field!r}; has {have or 'none'}")
         text = row[self._field]
         self._check_text(text, path, number)
         if _SURROGATE.search(text):
             if self._errors == "strict":
-                raise DataError(
-                    f"{self._field!r} holds half of a surrogate pair",
-                    path=path,
-                    line=number,
-                )
+                raise fault(f"{self._field!r} holds half of a surrogate pair")
             self.report.replaced.add(path, number)
             text = _SURROGATE.sub("\ufffd", text)
         return text

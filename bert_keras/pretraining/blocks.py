@@ -59,17 +59,13 @@ def shares_of(
     file. Yields the number of a file, and for each block that has documents of it: the
     block's number, the number of documents from this file, and from all files.
     """
-    file = -1
-    shares: list[tuple[int, int, int]] = []
-    for number, group in enumerate(_groups(lengths, characters)):
-        for name, some in itertools.groupby(group, key=operator.itemgetter(1)):
-            if name != file and shares:
-                yield file, shares
-                shares = []
-            file = name
-            shares.append((number, sum(1 for _ in some), len(group)))
-    if shares:
-        yield file, shares
+    shares = (
+        (file, (number, sum(1 for _ in some), len(group)))
+        for number, group in enumerate(_groups(lengths, characters))
+        for file, some in itertools.groupby(group, key=operator.itemgetter(1))
+    )
+    for file, found in itertools.groupby(shares, key=operator.itemgetter(0)):
+        yield file, [share for _, share in found]
 
 
 def check_documents(count: int, next_sentence: str) -> None:

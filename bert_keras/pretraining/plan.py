@@ -186,11 +186,10 @@ def _start_of(
     folder = with_layers(Folder.open(source), config.keep_layers)
     with collected(shown=False) as added:
         folder = with_tokens(folder, config.add_tokens)
-    found = folder.checkpoint
-    weights = f"continues from {os.fspath(source)}"
+    found, place = folder.checkpoint, os.fspath(source)
+    weights = f"continues from {place}"
     if encoder is None:
         weights = f"layers {config.keep_layers} of the teacher, and its heads"
-    place = os.fspath(source)
     return _Start(found.config, found, vocab, weights, tuple(added), place)
 
 

@@ -213,6 +213,7 @@ def _write(
     best_score = "replaced_token_loss" if plan.generator else "perplexity"
     scores = {HELD_OUT: loop.scores} if loop.scores else {}
     unused = plan.config.unused()
+    config = dataclasses.asdict(plan.config)
     skipped = int(sum(row.get("skipped_updates", 0) for row in loop.history))
     with replaced_folder(run.path / MODEL) as folder:
         write_pretrainer(folder, loop.model, plan.tokenizer)
@@ -222,11 +223,7 @@ def _write(
     report: dict[str, Any] = {
         "settings": {
             "encoder": plan.encoder or "new, with random weights",
-            **{
-                k: v
-                for k, v in dataclasses.asdict(plan.config).items()
-                if k not in unused
-            },
+            **{name: value for name, value in config.items() if name not in unused},
             "steps_made": loop.step,
             **plan.sizes.to_dict(),
             **({"add_tokens": described(added)} if added else {}),

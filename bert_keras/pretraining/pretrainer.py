@@ -23,7 +23,6 @@ from bert_keras.checkpoints import (
     read_checkpoint,
     write_huggingface,
 )
-from bert_keras.checkpoints.matching import match
 from bert_keras.checkpoints.model_types import check_architecture
 from bert_keras.checkpoints.names import DISCRIMINATOR
 from bert_keras.config import BertConfig
@@ -229,6 +228,7 @@ class BertPretrainer(TrainableModel, keras.Model):
 
 
 _POOLER = "bert/pooler/"
+_OWN = f"{GENERATOR}/"  # the scope of a generator's own weights
 # What a generator has of the encoder: all of the embeddings but the projection.
 _SHARED = (
     "bert/embeddings/word_embeddings",
@@ -352,23 +352,9 @@ def assign_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> None:
         if generator is None:
             missing.append(GENERATOR)
         else:
-            _assign_generator(model, generator)
+            assign(model, generator, optional=_SHARED, within=_OWN)
     for scope in missing:
         say(f"the checkpoint has no {named_scope(scope)}: it is initialized randomly")
-
-
-def _assign_generator(model: BertPretrainer, checkpoint: Checkpoint) -> None:
-    """Set the generator's own weights from its folder; the rest is the encoder's."""
-    scope = f"{GENERATOR}/"
-    own = {
-        weight.path.removeprefix(scope): weight
-        for weight in model.weights
-        if weight.path.startswith(scope)
-    }
-    shapes = {name: tuple(weight.shape) for name, weight in own.items()}
-    names = match(shapes, checkpoint.shapes, optional=_SHARED, place=checkpoint.path)
-    for name in names:
-        own[name].assign(checkpoint.arrays[name])
 
 
 def read_pretrainer(folder: Path, model: BertPretrainer) -> None:
@@ -377,9 +363,10 @@ def read_pretrainer(folder: Path, model: BertPretrainer) -> None:
     Raises:
         CheckpointError: the folder is broken, or does not fit.
     """
-    assign(model, read_checkpoint(folder), optional=(f"{GENERATOR}/",))
+    assign(model, read_checkpoint(folder), optional=(_OWN,))
     if model.generator is not None:
-        _assign_generator(model, read_checkpoint(folder / GENERATOR))
+        generator = read_checkpoint(folder / GENERATOR)
+        assign(model, generator, optional=_SHARED, within=_OWN)
 
 
 def write_pretrainer(
@@ -394,15 +381,14 @@ def write_pretrainer(
     weights by name, in place of the model's current ones.
     """
     arrays = weights_of(model) if arrays is None else arrays
-    scope = f"{GENERATOR}/"
-    found = {n: each for n, each in arrays.items() if not n.startswith(scope)}
+    found = {n: each for n, each in arrays.items() if not n.startswith(_OWN)}
     _write(folder, model.encoder.config, model.architecture, found, tokenizer)
     if model.generator is not None:
         shared = {n: each for n, each in found.items() if n.startswith(_SHARED)}
         own = {
-            n.removeprefix(scope): each
+            n.removeprefix(_OWN): each
             for n, each in arrays.items()
-            if n.startswith(scope)
+            if n.startswith(_OWN)
         }
         sizes, place = model.generator.config, folder / GENERATOR
         _write(place, sizes, "BertForMaskedLM", {**shared, **own}, tokenizer)

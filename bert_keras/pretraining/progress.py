@@ -131,9 +131,19 @@ class PretrainingProgress(UpdateProgress):
         return row
 
     def _end_row(self) -> dict[str, float] | None:
+        """Return the means since the last row, `None` without any; a new row begins."""
         if not self._updates:
             return None
-        row = self._row()
+        means = self._means(self._updates, self._row_start)
+        self._look()
+        seconds = max(self._bar.seconds - self._row_start, 1e-9)
+        if means:
+            means["input_wait_share"] = min(self._waited / seconds, 1.0)
+        row = {"step": self.step, **means}
+        if self._skipped:
+            row["skipped_updates"] = self._skipped
+        if means:
+            row["learning_rate"] = float(self._learning_rate(self.step - 1))
         self._updates, self._waited = [], 0.0
         self._row_start = self._bar.seconds
         self._looked_at = self._skipped = 0
@@ -146,22 +156,6 @@ class PretrainingProgress(UpdateProgress):
         every = self._scored_every
         count = -(-self.steps // every) - self.step // every
         return count * self._scoring_seconds
-
-    def _row(self) -> dict[str, float]:
-        """Return the means since the last row."""
-        means = self._means(self._updates, self._row_start)
-        self._look()
-        extra = {"skipped_updates": self._skipped} if self._skipped else {}
-        if not means:
-            return {"step": self.step, **extra}
-        seconds = max(self._bar.seconds - self._row_start, 1e-9)
-        return {
-            "step": self.step,
-            **means,
-            "input_wait_share": min(self._waited / seconds, 1.0),
-            **extra,
-            "learning_rate": float(self._learning_rate(self.step - 1)),
-        }
 
     def _shown(self) -> list[str]:
         """Return the text of the means of the last updates."""

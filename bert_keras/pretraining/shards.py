@@ -62,9 +62,8 @@ class ShardWriter:
         self.config = config
         mask_id_of(tokenizer)
         self.inside = np.array([t.startswith("##") for t in tokenizer.vocabulary])
-        self.masking = masking_of(config)
         self._tokenize = _tokenizing(tokenizer)
-        self._hide = _hiding(tokenizer, self.masking)
+        self._hide = _hiding(tokenizer, masking_of(config))
 
     def __call__(self, block: Block) -> dict[str, Any]:
         """Write the shard of a block and return the facts about it.

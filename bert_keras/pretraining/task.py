@@ -77,8 +77,7 @@ class Pretraining:
                 pair_head = PooledHead.on(
                     encoder,
                     2,
-                    # The initializers of the two heads draw separately.
-                    seed=None if seed is None else seed + 1,
+                    seed=moved(seed, 1),  # separate from the other head's
                     dropout_rate=0.0,
                     name="seq_relationship",
                 )

@@ -232,8 +232,7 @@ class BertConfig:
         cls, path: str | os.PathLike[str], *, ignore: tuple[str, ...] | None = None
     ) -> BertConfig:
         """Return the config in a JSON file; `ignore` as in `from_dict`."""
-        # `files` reads JSON; this module imports subpackages only when it needs
-        # them.
+        # This module imports subpackages only when it needs them.
         from bert_keras.files.json_file import read_json
 
         values = read_json(path, error=ConfigError)

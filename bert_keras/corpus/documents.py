@@ -445,8 +445,7 @@ class CorpusReader:
             yield RawDocument(page.text, "wikipedia", place, page.silent)
 
     def _lines(self, path: str) -> Iterator[tuple[int, str]]:
-        replaced = self.report.replaced
-        return lines_of(path, errors=self._errors, replaced=replaced)
+        return lines_of(path, errors=self._errors, replaced=self.report.replaced)
 
     def _value(self, path: str, number: int, line: str) -> str:
         fault = functools.partial(DataError, path=path, line=number)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -160,9 +160,20 @@ class PretrainingProgress(UpdateProgress):
     def _shown(self) -> list[str]:
         """Return the text of the means of the last updates."""
         start, _ = self._recent[0]
-        means = self._means([update for _, update in self._recent], start)
+        row = self._means([update for _, update in self._recent], start)
         self._look()
-        return _fields(means)
+        if not row:
+            return []
+        shown = [f"loss {row['loss']:.4f}"]
+        if "masked_lm_perplexity" in row:  # else a teacher alone is learned from
+            shown.append(f"perplexity {row['masked_lm_perplexity']:,.1f}")
+        shown.append(f"masked words {row['masked_lm_accuracy']:.1%} right")
+        if "next_sentence_accuracy" in row:
+            shown.append(f"next sentences {row['next_sentence_accuracy']:.1%} right")
+        if f"{REPLACED}_recall" in row:
+            found = (row[f"{REPLACED}_{name}"] for name in ("precision", "recall"))
+            shown.append("replaced {:.1%} precision {:.1%} recall".format(*found))
+        return [*shown, f"{row['tokens_per_second']:,.0f} tokens/s"]
 
     def _means(self, updates: Sequence[Update], start: float) -> dict[str, float]:
         """Return the means over the applied updates, empty without any.
@@ -219,19 +230,3 @@ class PretrainingProgress(UpdateProgress):
                 self._skip(first + place, update.loss)
                 self._skipped += 1
         self._looked_at = len(self._updates)
-
-
-def _fields(row: Mapping[str, float]) -> list[str]:
-    """Return the text shown for a row."""
-    if "loss" not in row:
-        return []
-    shown = [f"loss {row['loss']:.4f}"]
-    if "masked_lm_perplexity" in row:  # else a teacher alone is learned from
-        shown.append(f"perplexity {row['masked_lm_perplexity']:,.1f}")
-    shown.append(f"masked words {row['masked_lm_accuracy']:.1%} right")
-    if "next_sentence_accuracy" in row:
-        shown.append(f"next sentences {row['next_sentence_accuracy']:.1%} right")
-    if f"{REPLACED}_recall" in row:
-        found = (row[f"{REPLACED}_{name}"] for name in ("precision", "recall"))
-        shown.append("replaced {:.1%} precision {:.1%} recall".format(*found))
-    return [*shown, f"{row['tokens_per_second']:,.0f} tokens/s"]

@@ -108,7 +108,8 @@ class CorpusReport:
             )
         if self.replaced.lines:
             places = ", ".join(self.replaced.places)
-            lines.append(f"{self.replaced.lines:,} lines not UTF-8, first: {places}")
+            count = counted(self.replaced.lines, "lines")
+            lines.append(f"{count} not UTF-8, first: {places}")
         return lines
 
 

@@ -136,17 +136,12 @@ _GRAPH_SEED = 87_654_321  # TensorFlow's default if no global seed is set
 
 def read_batches(dataset: tf.data.Dataset, data: Any) -> Iterator[Any]:
     """Yield the elements of a dataset; a broken file raises a DataError."""
-    batches = iter(dataset)
-    while True:
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        except tf.errors.OpError as error:
-            broken = broken_file(paths_of(data))  # the error does not name it
-            path, reason = broken or (str(data), one_line(reason_of(error)))
-            raise DataError(f"cannot be read: {reason}", path=path) from None
-        yield batch
+    try:
+        yield from dataset
+    except tf.errors.OpError as error:
+        broken = broken_file(paths_of(data))  # the error does not name it
+        path, reason = broken or (str(data), one_line(reason_of(error)))
+        raise DataError(f"cannot be read: {reason}", path=path) from None
 
 
 def record_places(

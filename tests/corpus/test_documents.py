@@ -235,7 +235,9 @@ def test_bytes_that_are_not_utf8_are_named_or_replaced(tmp_path: Path) -> None:
     assert report.replaced.places == [f"{path}:{line}" for line in (3, 5, 6)]
     assert "3 lines not UTF-8" in report.lines()[-1]
     path = written(tmp_path / "b.jsonl", '{"text": "a\\udc00b"}\n')
-    assert texts_of(path, errors="replace") == ["a\ufffdb"]
+    report = CorpusReport()
+    assert texts_of(path, errors="replace", report=report) == ["a\ufffdb"]
+    assert report.lines()[-1] == f"1 line not UTF-8, first: {path}:1"
     path = written(tmp_path / "c.txt", b"x" * 70_000 + b"\nnul \0\n")
     refused(lambda: texts_of(path), f"{path}:2: ", "NUL")
 

@@ -255,8 +255,10 @@ def check_job(
 
 def _by_options(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job with its settings beside the rest, by the names of the options."""
-    others = {name: value for name, value in job.items() if name != "settings"}
-    return {**job["settings"], **others}
+    settings = job.get("settings")
+    if not isinstance(settings, Mapping):  # a journal is read as it is
+        return dict(job)
+    return {**settings, **{k: value for k, value in job.items() if k != "settings"}}
 
 
 def check_text(

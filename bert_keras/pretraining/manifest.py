@@ -255,10 +255,8 @@ def check_job(
 
 def _by_options(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job with its settings beside the rest, by the names of the options."""
-    settings = job.get("settings")
-    if not isinstance(settings, Mapping):  # a journal is read as it is
-        return dict(job)
-    return {**settings, **{k: value for k, value in job.items() if k != "settings"}}
+    others = {name: value for name, value in job.items() if name != "settings"}
+    return {**job["settings"], **others}
 
 
 def check_text(

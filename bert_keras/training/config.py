@@ -288,7 +288,6 @@ class TrainConfig:
 
         Without the encoder's `hidden_size` the learning rate may stay `None`.
         """
-
         batch_size, epochs, patience = self.batch_size, self.epochs, self.patience
         if batch_size is None:
             is_small = rows < FEW_ROWS and not task.compares

@@ -352,9 +352,14 @@ class _Search:
         for number, each in enumerate(self.good()):
             model: Any = self.load(each.folder).model
             folder = self.place / f"int8-{number}"
-            given: dict[str, Any] = {"int8": True, "int8_only": True}
-            given["calibration"] = calibration
-            export_to_engine(model, folder, format=engine, **given)
+            export_to_engine(
+                model,
+                folder,
+                format=engine,
+                int8=True,
+                int8_only=True,
+                calibration=calibration,
+            )
             if self.add(f"{each.name}, int8 for {engine}", folder):
                 break
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import os
 from typing import TYPE_CHECKING, Any
 
 from bert_keras import settings
@@ -21,12 +20,11 @@ from bert_keras.errors import ConfigError
 from bert_keras.settings import (
     check_mask_shares,
     check_options,
-    layer_numbers,
     option,
     options_of,
     with_options_documented,
 )
-from bert_keras.training.config import check_has_teacher, unused_options
+from bert_keras.training.config import check_options_of_run, unused_options
 
 if TYPE_CHECKING:
     from bert_keras.config import BertConfig
@@ -313,15 +311,9 @@ class PretrainConfig:
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.teacher, os.PathLike):
-            object.__setattr__(self, "teacher", os.fspath(self.teacher))
         self._set_budget()
-        check_options(self)
+        check_options_of_run(self)
         self._check_objective()
-        if self.keep_layers is not None:
-            kept = ",".join(map(str, layer_numbers(self.keep_layers)))
-            object.__setattr__(self, "keep_layers", kept)
-        check_has_teacher(self)
         if self.mask_share is not None and self.random_share is not None:
             check_mask_shares(self.mask_share, self.random_share)
         if self.batch_size is not None:

@@ -249,19 +249,13 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.teacher, os.PathLike):
-            object.__setattr__(self, "teacher", os.fspath(self.teacher))
-        check_options(self)
-        if self.keep_layers is not None:
-            kept = ",".join(map(str, settings.layer_numbers(self.keep_layers)))
-            object.__setattr__(self, "keep_layers", kept)
+        check_options_of_run(self)
         self._check_distillation()
         if self.batch_size is not None:
             settings.check_accumulation(self.batch_size, self.accumulation)
 
     def _check_distillation(self) -> None:
         """Raise ConfigError for options of a student that have no effect."""
-        check_has_teacher(self)
         if self.student is not None and self.keep_layers is not None:
             raise ConfigError(
                 "`student` is a new encoder, which keeps no layers; received "
@@ -360,8 +354,20 @@ def given_options(config: TrainConfig, names: Iterable[str]) -> list[str]:
     return [name for name in names if getattr(config, name) != declared[name].default]
 
 
-def check_has_teacher(config: Any) -> None:
-    """Raise ConfigError for options of a student that need a teacher, without one."""
+def check_options_of_run(config: Any) -> None:
+    """Check the options of a `TrainConfig` or `PretrainConfig` by their declarations.
+
+    A teacher's path and the numbers of kept layers become strings.
+
+    Raises:
+        ConfigError: an option is wrong, or one of a student lacks a teacher.
+    """
+    if isinstance(config.teacher, os.PathLike):
+        object.__setattr__(config, "teacher", os.fspath(config.teacher))
+    check_options(config)
+    if config.keep_layers is not None:
+        kept = ",".join(map(str, settings.layer_numbers(config.keep_layers)))
+        object.__setattr__(config, "keep_layers", kept)
     declared = settings.options_of(type(config))
     for name in [name for name in DISTILLATION if name in declared]:
         value = getattr(config, name)

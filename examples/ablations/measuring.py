@@ -38,26 +38,28 @@ def prepare(work: Path) -> None:
 
 
 def measure(
-    work: Path, row: Row, steps: int, columns: tuple[str, ...]
+    work: Path, row: Row, steps: int, columns: tuple[str, ...], seed: int
 ) -> dict[str, float]:
     """Return the scores of a row; pretrain and fine-tune unless that is done."""
+    steps = round(steps * row.share)
     words = [row.size.replace("/", "-"), *(f"{k}={v}" for k, v in row.settings.items())]
-    folder = work / "runs" / "_".join([*words, str(steps)])
+    folder = work / "runs" / "_".join([*words, str(steps), str(seed)])
     done = folder / "scores.json"
     scores = json.loads(done.read_text()) if done.exists() else {}
     if "perplexity" not in scores:
-        scores["perplexity"] = pretrain(work, row, steps, folder / "run")
+        scores["perplexity"] = pretrain(work, row, steps, folder / "run", seed)
     for name in columns:
-        if name == "origin" and "objective" in row.settings:
+        if COLUMNS[name].task == "classification" and "objective" in row.settings:
             continue  # [CLS], which the classifier reads, attends to no other token
         if name not in scores:
             encoder = folder / "run" / "model"
-            scores[name] = 100 * fine_tune(work, folder / name, encoder, COLUMNS[name])
+            tuned = fine_tune(work, folder / name, encoder, COLUMNS[name], seed)
+            scores[name] = 100 * tuned
         done.write_text(json.dumps(scores))
     return scores
 
 
-def pretrain(work: Path, row: Row, steps: int, run: Path) -> float:
+def pretrain(work: Path, row: Row, steps: int, run: Path, seed: int) -> float:
     """Return the held-out perplexity of a row's model, which is in `run/model`."""
     tokens = (work / "vocabulary" / "vocab.txt").read_text().splitlines()
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -68,12 +70,14 @@ def pretrain(work: Path, row: Row, steps: int, run: Path) -> float:
         run,
         vocab=work / "vocabulary",
         held_out=work / "held_out",
-        config=PretrainConfig(steps=steps, **(RECIPE | row.settings)),
+        config=PretrainConfig(steps=steps, seed=seed, **(RECIPE | row.settings)),
     )
     return result.scores["perplexity"]
 
 
-def fine_tune(work: Path, output: Path, encoder: Path, column: Column) -> float:
+def fine_tune(
+    work: Path, output: Path, encoder: Path, column: Column, seed: int
+) -> float:
     """Return the score of a pretrained encoder's task on the test rows."""
     task = find_task(column.task)
     place = DATA if "/" in column.files else work / "corpus"
@@ -83,9 +87,11 @@ def fine_tune(work: Path, output: Path, encoder: Path, column: Column) -> float:
         encoder=encoder,
         output=output,
         config=TrainConfig(
+            method="finetune",
             epochs=column.epochs,
             batch_size=16 if column.task == "classification" else 8,
             learning_rate=column.learning_rate,
+            seed=seed,
         ),
         task_settings=column.settings,
         **parts,

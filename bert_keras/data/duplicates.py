@@ -37,8 +37,8 @@ def shared_rows(
     is_shared = np.zeros(len(known), bool)
     for start in range(0, len(train[0]), _AT_ONCE):
         some = _keys([texts[start : start + _AT_ONCE] for texts in train])
-        some = some[_are_among(some, known)]
-        is_shared[np.searchsorted(known, some)] = True
+        places = _places(some, known)
+        is_shared[places[places >= 0]] = True
     rows = np.flatnonzero(is_shared[np.searchsorted(known, keys)]).tolist()
     if not rows:
         return []
@@ -99,7 +99,7 @@ def contradicting_labels(
     twice = np.sort(keys)
     twice = np.unique(twice[1:][twice[1:] == twice[:-1]])
     # Few rows of millions have the texts of another: only these are compared.
-    repeated = np.flatnonzero(_are_among(keys, twice))
+    repeated = np.flatnonzero(_places(keys, twice) >= 0)
     keys = keys[repeated]
     given = (labels[row] for row in repeated.tolist())
     numbers = np.array([codes.setdefault(each, len(codes)) for each in given])
@@ -147,17 +147,17 @@ def near_names(names: Iterable[str], path: str) -> list[str]:
     return notes
 
 
-def _are_among(keys: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return whether each key is among the known ones, which are sorted, bool [N].
+def _places(keys: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return where each key is among the known ones, which are sorted, int64 [N].
 
-    Unlike `np.isin`, it sorts no copy of the keys.
+    -1 if it is not. Unlike `np.isin`, it sorts no copy of the keys.
     """
-    found = np.zeros(len(keys), bool)
+    found = np.full(len(keys), -1)
     for start in range(0, len(keys) if len(known) else 0, _AT_ONCE):
         some = keys[start : start + _AT_ONCE]
         places = np.searchsorted(known, some)
         places[places == len(known)] = 0
-        found[start : start + _AT_ONCE] = known[places] == some
+        found[start : start + _AT_ONCE] = np.where(known[places] == some, places, -1)
     return found
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from bert_keras.data.json_rows import list_in
 from bert_keras.data.text_column import coded
 from bert_keras.errors import ConfigError, first_of, shown
+from bert_keras.runs.notes import say_once
 
 _MOST_LETTERS = 1000  # of a name in data: longer ones are texts in the wrong column
 
@@ -87,6 +88,14 @@ def are_positions(cells: Iterable[str], names: Sequence[str]) -> bool:
         and all(map(_WHOLE.fullmatch, found))
         and all(0 <= int(comparable(cell)) < len(names) for cell in found)
     )
+
+
+def say_numbers(
+    path: str, role: str, names: Sequence[str], *, of: str = "classes"
+) -> None:
+    """Say that the numbers in a column are the positions of names."""
+    meant = ", ".join(f"{number} {name}" for number, name in enumerate(names))
+    say_once(f"{path}: `{role}` holds the numbers of {of}: {meant}")
 
 
 def with_clean_names(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.data.class_names import are_positions, listed, numbers_of
+from bert_keras.data.class_names import (
+    are_positions,
+    listed,
+    numbers_of,
+    say_numbers,
+)
 from bert_keras.data.memory import MemoryRows
 from bert_keras.data.rows import existing, refuse_lines
 from bert_keras.data.text_column import TextColumn, coded, row_dtype
 from bert_keras.errors import MOST_NAMED, DataError, first_of, nearest, received
-from bert_keras.runs.notes import say_once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,10 +132,7 @@ class Columns:
         index = numbers_of(names, values)
         if not index and are_positions(names, values):
             index = {cell: int(float(cell)) for cell in names}
-            meant = ", ".join(
-                f"{number} {value}" for number, value in enumerate(values)
-            )
-            say_once(f"{self.path}: `{role}` holds the numbers of classes: {meant}")
+            say_numbers(self.path, role, values)
         rule = f"`{role}` must be one of {listed(values)}"
         found = np.array([index.get(name, -1) for name in names], "int32")[codes]
         unknown = np.flatnonzero(found < 0).tolist()

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_keras.data.class_names import (
+    are_positions,
     check_names,
     comparable,
     listed,
+    say_numbers,
     sorted_names,
     unfit_names,
     with_clean_names,
@@ -106,9 +108,9 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
         blank = cls(**{**settings, "classes": ("any",), "thresholds": ()})
         cells = columns["label"]
         if not isinstance(cells, TextColumn):
-            return [blank.names(cell) for cell in cells]
+            return blank.label_rows(cells)
         distinct, codes = cells.coded()
-        names = [blank.names(cell) for cell in distinct]
+        names = blank.label_rows(distinct)
         return [names[code] for code in codes]
 
     def target_strata(self, targets: np.ndarray) -> list[list[str]]:
@@ -148,7 +150,7 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
 
     def notes(self, columns: Columns) -> list[str]:
         """Return warnings about separators, names almost equal, and contradictions."""
-        rows = [self.names(cell) for cell in columns["label"]]
+        rows = self.label_rows(columns["label"])
         names = [name for row in rows for name in row]
         sets = [frozenset(row) for row in rows]
         return [
@@ -164,13 +166,24 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
             items = cell.split(self.separator)
         return [name for name in map(comparable, map(str, items)) if name]
 
+    def label_rows(self, cells: Iterable[Any]) -> list[list[str]]:
+        """Return the names in each cell; of 0 and 1 for each class, its numbers."""
+        rows = [self.names(cell) for cell in cells]
+        if not _are_flags(rows):
+            return rows
+        return [[str(i) for i, flag in enumerate(row) if _FLAGS[flag]] for row in rows]
+
     def targets(self, columns: Columns) -> np.ndarray:
         """Return 0 or 1 for each class, float32 [N, C]; unknown ones named by line."""
         index = {comparable(name): i for i, name in enumerate(self.classes)}
+        rows = self.label_rows(columns["label"])
+        if are_positions((name for names in rows for name in names), self.classes):
+            index = {str(i): i for i in range(len(self.classes))}
+            say_numbers(columns.path, "label", self.classes)
         targets = np.zeros((len(columns), len(self.classes)), "float32")
         unknown, rule = [], f"`label` must be of {listed(self.classes)}"
-        for row, cell in enumerate(columns["label"]):
-            for name in self.names(cell):
+        for row, names in enumerate(rows):
+            for name in names:
                 if name in index:
                     targets[row, index[name]] = 1
                 else:
@@ -355,6 +368,15 @@ def _with_flags(columns: Columns, names: Sequence[str]) -> Columns:
         for row in range(len(columns))
     ]
     return dataclasses.replace(columns, cells=cells)
+
+
+def _are_flags(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether the cells hold 0 or 1 for each class, in place of names."""
+    return (
+        len({len(row) for row in rows}) == 1
+        and {name for row in rows for name in row} <= _FLAGS.keys()
+        and any(len(set(row)) < len(row) for row in rows)
+    )
 
 
 def _other_separators(names: Sequence[str], path: str) -> list[str]:

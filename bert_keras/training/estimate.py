@@ -38,6 +38,7 @@ _FLOAT = 4  # bytes
 _SLOTS = 3  # a weight and the two moments of its optimizer, in a checkpoint
 
 
+@collected(shown=False)
 def estimate_of(plan: Plan, devices: Devices) -> Estimate:
     """Return about what a run takes on this machine; nothing is kept.
 
@@ -45,8 +46,7 @@ def estimate_of(plan: Plan, devices: Devices) -> Estimate:
     number; scoring a row takes a third of an update of it. Without the answers of a
     teacher, the explanations in the report, and the start of the process.
     """
-    with collected(shown=False):
-        model = model_of(plan, devices)
+    model = model_of(plan, devices)
     measure = {"linear": _linear, "contrastive": _contrastive}
     seconds, kept = measure.get(plan.config.method, _finetune)(plan, model, devices)
     return with_peak_memory(seconds, weight_bytes(model.weights) + kept)

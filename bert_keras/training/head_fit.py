@@ -135,8 +135,8 @@ class HeadTrainer(abc.ABC):
         weights = task.example_weights(columns)
         if self.needs_folds and not folds:
             raise DataError(
-                "must have a class with two rows or more, which cross-validation "
-                f"needs; all {len(columns):,} rows are the only ones of their class",
+                "must have a class with two different texts or more, which "
+                "cross-validation needs; each class has one",
                 path=columns.path,
             )
         if self.needs_folds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,23 @@ def test_cells_become_targets() -> None:
 def test_lists_in_memory_become_targets() -> None:
     columns = as_columns(text=["a"] * 2, label=[["news", "sport"], []])
     np.testing.assert_array_equal(TASK.targets(columns), TARGETS[:2])
+
+
+@pytest.mark.parametrize(
+    "cells", [[[1, 2], [], [0], [0, 1, 2]], [[0.0, 1.0, 1.0], *TARGETS[1:]]]
+)
+def test_numbers_are_of_the_named_classes(
+    cells: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"text": ["a"] * 4, "label": [json.dumps(cell) for cell in cells]}
+    columns = dataclasses.replace(as_columns(**given), path=f"{cells[0]}.jsonl")
+    np.testing.assert_array_equal(TASK.targets(columns), TARGETS)
+    note = "`label` holds the numbers of classes: 0 fun, 1 news, 2 sport"
+    assert note in capsys.readouterr().err
+    unnamed = MultiLabel.from_columns(columns)
+    assert unnamed.classes == ("0", "1", "2")
+    np.testing.assert_array_equal(unnamed.targets(columns), TARGETS)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

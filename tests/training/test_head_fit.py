@@ -516,12 +516,12 @@ def test_a_class_with_one_row_is_trained_but_not_validated(
 def test_rows_of_different_classes_are_refused(
     method: str, encoder_folder: Path, tmp_path: Path
 ) -> None:
-    rows = as_columns(text=TEXTS[:3], label=["a", "b", "c"])
+    rows = as_columns(text=[*TEXTS[:3], TEXTS[0]], label=["a", "b", "c", "a"])
     given = {"encoder": encoder_folder, "train": rows, "output": tmp_path / "m"}
     config = dataclasses.replace(LINEAR, method=method)
     refused(
         lambda: train("classification", config=config, **given),
-        "must have a class with two rows or more",
+        "must have a class with two different texts or more",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -164,8 +165,11 @@ def test_the_command_shows_the_plan_that_train_follows(
     encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write_tsv(tmp_path / "spam.tsv", [("text", "label"), *ROWS])
-    file.write_text(file.read_text().replace("\t", ";"))
+    classes = sorted(set(LABELS))
+    numbered = [f"{text};{classes.index(label)}" for text, label in ROWS]
+    file.write_text("\n".join(["text;label", *numbered]) + "\n")
     words = ["train", "classification", "--encoder", str(encoder_folder)]
+    words += ["--set", f"classes={json.dumps(classes)}"]
     words += ["--train", str(file), "--epochs", "1", "--max-length", "24"]
     words += ["--explain-mistakes", "0"]
     assert main(words) == 2
@@ -173,7 +177,8 @@ def test_the_command_shows_the_plan_that_train_follows(
     assert main([*words, "--plan"]) == 0
     out, err = capsys.readouterr()
     note = "cells are separated by semicolons"
-    assert (out.count(note), err.count(note)) == (1, 0)
+    for each in (note, "holds the numbers of classes"):
+        assert (out.count(each), err.count(each)) == (1, 0)
     *table, estimate = out.splitlines()
     assert estimate.startswith("about ") and os.listdir(tmp_path) == ["spam.tsv"]
     assert table[0].split() == "method finetune --method `epochs` is given".split()

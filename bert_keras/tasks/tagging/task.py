@@ -22,6 +22,7 @@ from bert_keras.data.class_names import (
     check_names,
     class_entries,
     class_names,
+    say_numbers,
     with_clean_names,
 )
 from bert_keras.data.columns import Columns
@@ -213,8 +214,7 @@ class TaggingTask(TaggingSettings, Confidence, Task):
         labels = split_cells(columns, "label")
         if not are_positions((tag for tags in labels for tag in tags), self.classes):
             return labels
-        meant = ", ".join(f"{number} {tag}" for number, tag in enumerate(self.classes))
-        say_once(f"{columns.path}: `label` holds the numbers of tags: {meant}")
+        say_numbers(columns.path, "label", self.classes, of="tags")
         return [[self.classes[int(tag)] for tag in tags] for tags in labels]
 
     def entities_in(self, tags: Sequence[str]) -> list[Entity]:

@@ -526,7 +526,7 @@ MAX_DROP = Option(
     "the F1 of question-answering); if it drops more, nothing is written",
     unit="score",
     least=0,
-    most=1e9,
+    most=1,
     name="max_drop",
     kind=float,
 )

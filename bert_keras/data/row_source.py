@@ -10,7 +10,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames, check_header, quote
 from bert_keras.data.selected import SLICE
 from bert_keras.data.table import read_columns, sliced, stream_columns
-from bert_keras.errors import DataError
+from bert_keras.errors import ConfigError, DataError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +64,8 @@ class RowSource:
         `columns` are some or all rows of this source. `names` are column names or, in
         TSV and CSV, numbers from 0; `Columns` as data have them already.
         """
+        if isinstance(names, str):
+            raise ConfigError(f"`slices` must be a list of columns; received {names!r}")
         if not names or isinstance(self.data, Columns):
             for name in names:
                 sliced(columns, name)

@@ -86,8 +86,8 @@ def select_rows(
     rows = distinct_rows(pool, known)
     if len(rows) < len(pool):
         say(
-            f"{len(pool) - len(rows):,} of {len(pool):,} texts are left out: they are "
-            "empty, or duplicates of another or of a labelled text"
+            "texts that are empty, or duplicates of another or of a labelled text, are "
+            f"left out: {len(pool) - len(rows):,} of {len(pool):,}"
         )
     if len(rows) < count:
         say(f"`count` is {count:,}; {len(rows):,} different texts are left to select")

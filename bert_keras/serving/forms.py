@@ -37,7 +37,13 @@ from bert_keras.runs.environment import processor_features
 from bert_keras.runs.notes import collected, say_once
 from bert_keras.runs.progress import report
 from bert_keras.serving.client import AsyncClient
-from bert_keras.settings import HEADER, MAX_DROP, check_number, check_whole_number
+from bert_keras.settings import (
+    HEADER,
+    MAX_DROP,
+    check_number,
+    check_share,
+    check_whole_number,
+)
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import text_specs, texts_of
 
@@ -134,7 +140,7 @@ def bench(
         ConfigError: an argument is out of range, or an export is of another task.
     """
     check_whole_number("clients", clients, least=1)
-    check_number("max_drop", max_drop, least=0, most=1e9)
+    check_share("max_drop", max_drop)
     check_number("seconds", seconds, least=0, most=3600)
     forms = [_form_of(path) for path in dict.fromkeys((model, *exports))]
     task = _task_at(forms[0])

@@ -234,7 +234,7 @@ class Regression(RegressionSettings, NumberTask):
 
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return the rows whose error exceeds the targets' standard deviation."""
-        targets = self.targets(columns)
+        targets = self.targets(columns).astype("float64")
         errors = np.abs(answers["score"] - targets)
         order = np.argsort(-errors, kind="stable")
         return [

@@ -92,7 +92,7 @@ def fitted_task(
         except DataError as error:
             if held_out:
                 total = len(rows["train"]) + held_out
-                note = f"{held_out:,} of {total:,} rows are held out for dev"
+                note = f"held out for dev: {held_out:,} of {total:,} rows"
                 error.args = (f"{error}; {note}",)
             raise
         check_effects(made, settings)

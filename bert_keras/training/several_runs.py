@@ -495,7 +495,7 @@ class _Runs:
         """Move the last model to the output, with the scores of all sizes, by run."""
         *_, last = sizes
         report = self._found[last]
-        report["learning_curve"] = [
+        report["learning_curve"] = curve = [
             {
                 "rows": size,
                 **{
@@ -506,6 +506,8 @@ class _Runs:
             }
             for name, size in sizes.items()
         ]
+        curve = {f"{row.pop('rows'):,} rows": row for row in map(dict, curve)}
+        show(score_table({"learning_curve": curve}))
         return self._keep(last)
 
     def _keep(self, best: str) -> TrainResult:

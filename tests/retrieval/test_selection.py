@@ -58,7 +58,7 @@ def test_doubtful_rows_first(
     )
     assert found == [rows[i] for i in np.argsort(-doubts["margin"])[:2]]
     told = capsys.readouterr().err
-    assert "3 of 7 texts are left out" in told
+    assert "are left out: 3 of 7" in told
     assert "uncertainties: 4 of 4 texts" in told
     assert set(select_rows(spam_folder, TEXTS, count=9, labelled=labelled)) <= set(rows)
 

@@ -55,6 +55,9 @@ def test_scores_by_hand() -> None:
     assert scores["mean_absolute_error"] == pytest.approx(2 / 3)
     (mistake,) = Regression().mistakes(rows, answers)
     assert (mistake["line"], mistake["prediction"], mistake["error"]) == (2, 4.0, 2.0)
+    huge = as_columns(text=["a", "b", "c"], label=["1e30", "2e30", "3e30"])
+    answers = {"score": np.float32([1e30, 4e30, 3e30])}
+    assert [each["line"] for each in Regression().mistakes(huge, answers)] == [2]
 
 
 def test_the_head_takes_over_the_units(make_model: Callable[..., Any]) -> None:

@@ -611,7 +611,7 @@ def test_held_out_rows_are_mentioned_if_relevant(plan_for: Any) -> None:
     refused(lambda: action(Classification, train=two), "too few rows", "each class")
     two = as_columns(text=["a", "b"], label=["1", "2"])
     line = refused(lambda: action("regression", train=two), "two values or more")
-    assert line.endswith("; 1 of 2 rows are held out for dev")
+    assert line.endswith("; held out for dev: 1 of 2 rows")
     same = as_columns(text=["a", "b"], label=["1", "1"])
     line = refused(lambda: action("regression", train=same, dev=same), "two values")
     assert "held out" not in line
@@ -642,6 +642,10 @@ def test_a_dev_split_of_few_rows_of_a_class_is_not_made(
             lambda: action(**sliced, config=config),
             "`slices` has no effect",
             "received src",
+        )
+        refused(
+            lambda: plan_for("classification", slices="src", **sliced),
+            "`slices` must be a list of columns; received 'src'",
         )
     calibrated = {"task_settings": {"calibration": "temperature"}}
     found = plan_for(Classification, train=rows, config=config, **calibrated)

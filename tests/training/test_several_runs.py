@@ -350,7 +350,10 @@ def test_two_seeds_to_the_end(train_spam: Any, tmp_path: Path, spam_run: Any) ->
 
 
 def test_growing_shares_make_a_learning_curve(
-    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainer: Trainer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     rows: list[list[int]] = []
 
@@ -372,6 +375,9 @@ def test_growing_shares_make_a_learning_curve(
         {"rows": size, "dev": share, "test": 0.5}
         for size, share in zip((2, 3, 6, 12), (0.25, 0.5, 0.75, 1.0), strict=True)
     ]
+    lines = [line.split() for line in capsys.readouterr().err.splitlines()]
+    assert ["Learning", "curve", "Dev", "Test"] in lines
+    assert ["12", "rows", "1.0000", "0.5000"] in lines
     page = (result.folder / "report.html").read_text("utf-8")
     assert "Accuracy by training rows" in page and os.listdir(tmp_path) == ["model"]
     refused(

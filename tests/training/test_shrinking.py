@@ -221,7 +221,7 @@ def _predictor_of(folder: Path) -> Any:
     ("changes", "part"),
     [
         ({"int8": "litert"}, "`int8` must be one of"),
-        ({"max_drop": -1.0}, "`max_drop` must be"),
+        ({"max_drop": 2.0}, "`max_drop` must be"),
         ({"dev": None}, "`dev` must be"),
     ],
 )

@@ -506,8 +506,8 @@ class _Runs:
             }
             for name, size in sizes.items()
         ]
-        curve = {f"{row.pop('rows'):,} rows": row for row in map(dict, curve)}
-        show(score_table({"learning_curve": curve}))
+        scores = {f"{row.pop('rows'):,} rows": row for row in map(dict, curve)}
+        show(score_table({"learning_curve": scores}))
         return self._keep(last)
 
     def _keep(self, best: str) -> TrainResult:

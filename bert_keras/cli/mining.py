@@ -65,13 +65,13 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
     add_option(parser, ranks)
     margin = Option(
         0.05,
-        "how much lower than the cosine of the pair the cosine of a negative must be "
-        "(with --rerank, its score)",
+        "how much lower than the cosine of the pair the cosine of a negative must be; "
+        "for sparse vectors its dot product, for vectors of tokens its MaxSim, with "
+        "--rerank its score",
         unit="score",
         name="margin",
         kind=float,
         least=0,
-        most=2,
     )
     add_option(parser, margin)
     add_path(

@@ -274,12 +274,12 @@ def add_features(parser: argparse.ArgumentParser) -> None:
         "how the vectors of the windows of a text become one",
         unset="the model's, or mean",
     )
-    add_word(
-        parser,
-        "pooling",
-        POOLINGS,
-        "how the vectors of the tokens are pooled into one of the text",
-        unset="the model's, or mean",
+    parser.add_argument(
+        "--pooling",
+        metavar="POOLING",
+        help="how the vectors of the tokens are pooled into one of the text: "
+        f"{', '.join(POOLINGS)}, or a concatenation such as cls+mean; default: the "
+        "model's, or mean",
     )
     add_word(
         parser,

@@ -124,12 +124,19 @@ def read_collection(
     Raises:
         DataError: a file is missing or broken, or rows contradict each other, or a
             judged query has no text, or a file names an unknown id, but for judged
-            documents; bad lines are named.
+            documents, or no document is relevant; bad lines are named.
     """
     place = Path(folder)
     documents, _ = _texts_by_id(place / CORPUS, "title", "text")
     queries, lines = _texts_by_id(place / QUERIES, "text")
-    judged = read_qrels(qrels or _default_qrels(place / QRELS), queries=queries)
+    qrels = qrels or _default_qrels(place / QRELS)
+    judged = read_qrels(qrels, queries=queries)
+    if not any(grade > 0 for grades in judged.values() for grade in grades.values()):
+        raise DataError(
+            "must have a document with a grade above 0; none of the "
+            f"{counted(len(judged), 'queries')} has one",
+            path=qrels,
+        )
     blank = [(lines[name], name) for name in judged if not queries[name]]
     refuse_lines(
         os.fspath(place / QUERIES),
@@ -340,6 +347,14 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def check_run_ids(path: str | os.PathLike[str], ids: Iterable[str]) -> None:
+    """Raise DataError unless a run can have these ids of queries and documents."""
+    for name in ids:
+        if len(name.split()) != 1:
+            message = f"an id must have no white space in a run; {received(name)}"
+            raise DataError(message, path=path)
+
+
 def write_run(path: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
     """Write a run in TREC's form, the highest score first.
 
@@ -350,10 +365,7 @@ def write_run(path: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
     Raises:
         DataError: an id has white space, or the file cannot be written.
     """
-    for name in (*run, *(name for found in run.values() for name in found)):
-        if len(name.split()) != 1:
-            message = f"an id must have no white space in a run; {received(name)}"
-            raise DataError(message, path=path)
+    check_run_ids(path, (*run, *(name for found in run.values() for name in found)))
     with writing(path), replaced_file(Path(path)) as place:
         with place.open("w", encoding="utf-8") as file:
             for query, found in run.items():

@@ -470,7 +470,7 @@ class Selection:
 
 def _option_of(role: str, column: str) -> str:
     """Return the option of the command line that selects the column of a role."""
-    if role in _OTHER_NAMES:
+    if role in _OTHER_NAMES or role == "id":
         return f"--{role.replace('_', '-')} {shlex.quote(column)}"
     return f"--column {shlex.quote(f'{role}={column}')}"
 

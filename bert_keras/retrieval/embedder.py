@@ -263,14 +263,20 @@ def _shortened(predictor: Predictor, width: int) -> Predictor:
 
 
 def vectors_of(
-    predictor: Predictor, texts: Sequence[str], batch_size: int, *, progress: str = ""
+    predictor: Predictor,
+    texts: Sequence[str],
+    batch_size: int,
+    *,
+    progress: str = "",
+    max_batch_tokens: int | None = None,
 ) -> np.ndarray:
     """Return the vectors of N texts by a predictor of vectors, float32 [N, …, D].
 
     Truncated texts are reported as in `Predictor.predict`; the progress is, too, by
     this name.
     """
-    found = [*_batches(predictor, texts, batch_size, progress=progress)]
+    limits = (batch_size, max_batch_tokens)
+    found = [*_batches(predictor, texts, limits, progress=progress)]
     if not found:
         sizes = predictor.outputs[_output_of(predictor)].shape[1:]
         return np.zeros((0, *(size or 0 for size in sizes)), np.float32)
@@ -285,19 +291,25 @@ def stored_vectors(
     dtype: str | None = None,
     rescored: bool = True,
     progress: str = "",
+    max_batch_tokens: int | None = None,
 ) -> VectorStore:
     """Return the vectors of N texts in the store of their kind, see `VectorStore`.
 
     Reports as `vectors_of` does. `dtype` and `rescored` are as in `SearchIndex.of`.
     """
     store = store_of(predictor.model.task, dtype)
-    found = _batches(predictor, texts, batch_size, progress=progress)
+    limits = (batch_size, max_batch_tokens)
+    found = _batches(predictor, texts, limits, progress=progress)
     width = int(predictor.outputs[_output_of(predictor)].shape[-1])
     return store.of_batches(found, width, dtype or store.dtypes[0], rescored=rescored)
 
 
 def _batches(
-    predictor: Predictor, texts: Sequence[str], batch_size: int, *, progress: str = ""
+    predictor: Predictor,
+    texts: Sequence[str],
+    limits: tuple[int, int | None],
+    *,
+    progress: str = "",
 ) -> Iterator[np.ndarray]:
     """Yield the vectors of texts, float32 [B, D], and report as `vectors_of` does."""
     parts, counts = predictor.model.task.parts(texts), Truncation()
@@ -305,7 +317,11 @@ def _batches(
         progress, unit="texts", total=len(texts), is_shown=bool(progress)
     ) as shown:
         for answer in predictor.stream(
-            parts, batch_size=batch_size, seen=shown.add, truncation=counts
+            parts,
+            batch_size=limits[0],
+            max_batch_tokens=limits[1],
+            seen=shown.add,
+            truncation=counts,
         ):
             yield answer[_output_of(predictor)]
     predictor.tell_truncated(counts)

@@ -12,6 +12,7 @@ import numpy as np
 from bert_keras.data.collection import (
     JudgedCollection,
     Run,
+    check_run_ids,
     is_collection,
     read_collection,
     write_run,
@@ -132,27 +133,30 @@ def evaluate_collection(
                 f"`{name}` is for models {kind}; received {value} for {task.name}"
             )
     collection = data if isinstance(data, JudgedCollection) else read_collection(data)
+    # Before the model runs.
     if tune:
-        _answered(collection.qrels)  # before the model runs
+        _answered(collection.qrels)
+    if save_run is not None:
+        check_run_ids(save_run, (*collection.queries, *collection.documents))
     for note in collection.notes:
         say(note)
     if task.vector_output or collection.candidates is None:
         _tell_depths(top, len(collection.documents))
     more = {}
+    limits = {"batch_size": batch_size, "max_batch_tokens": max_batch_tokens}
     if task.vector_output:
         runs, hybrid = search_runs(
             predictor,
             collection,
             top=top,
-            batch_size=batch_size,
             index=index,
             hybrid_weight=hybrid_weight,
             query_encoder=query_encoder,
+            **limits,
         )
         if tune:
             more = tuned_weight(collection.qrels, hybrid, next(iter(runs.values())))
     else:
-        limits = {"batch_size": batch_size, "max_batch_tokens": max_batch_tokens}
         runs = reranked_runs(
             predictor, collection, top=top, weight=rerank_weight, **limits
         )
@@ -333,10 +337,10 @@ def search_runs(
     collection: JudgedCollection,
     *,
     top: int,
-    batch_size: int,
     index: str | os.PathLike[str] | None = None,
     hybrid_weight: float = 1.0,
     query_encoder: Source | None = None,
+    **limits: Any,
 ) -> tuple[dict[str, Run], Callable[[float], Run]]:
     """Return the runs of an embedding by type and width, of BM25, and of both fused.
 
@@ -345,9 +349,9 @@ def search_runs(
     search = _Search(collection, top)
     asking = query_encoder_of(predictor, query_encoder)
     asking = with_prompt(asking, "query")
-    packed = _packed(predictor, collection, batch_size, index)
+    packed = _packed(predictor, collection, index, limits)
     texts = [*collection.queries.values()]
-    queries = vectors_of(asking, texts, batch_size, progress="vectors of queries")
+    queries = vectors_of(asking, texts, progress="vectors of queries", **limits)
     runs: dict[str, Run] = {}
     deep = np.zeros((0, 0), np.int64)  # of the first type
     task: Any = predictor.model.task
@@ -374,14 +378,14 @@ def search_runs(
 def _packed(
     predictor: Predictor,
     collection: JudgedCollection,
-    batch_size: int,
     index: str | os.PathLike[str] | None,
+    limits: Mapping[str, Any],
 ) -> VectorStore:
     """Return the vectors of the documents, computed or from an index."""
     reader, texts = with_prompt(predictor, "document"), [*collection.documents.values()]
     if index is not None:
         return indexed_vectors(index, reader, texts)
-    return stored_vectors(reader, texts, batch_size, progress="vectors of documents")
+    return stored_vectors(reader, texts, progress="vectors of documents", **limits)
 
 
 def _given(collection: JudgedCollection, dropped: set[str]) -> dict[str, Run]:

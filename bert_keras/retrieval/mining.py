@@ -254,5 +254,7 @@ def _check_ranks(ranks: tuple[int, int], margin: float) -> None:
             "`ranks` must be two whole numbers from 0, the second one larger; received "
             f"{first}:{end}"
         )
-    if not 0 <= margin <= 2:
-        raise ConfigError(f"`margin` must be a number from 0 to 2; {received(margin)}")
+    if not 0 <= margin < np.inf:
+        raise ConfigError(
+            f"`margin` must be a finite number of at least 0; {received(margin)}"
+        )

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from conftest import ROWS, refused, write_collection
@@ -53,6 +54,8 @@ def test_search_reads_documents_as_evaluate_does(
     assert "`title` is read before `text`" in told
     assert main([*command, "--index", vectors]) == 0
     rows = map(json.loads, capsys.readouterr().out.splitlines())
+    assert main([*command, "--id", "name"]) == 2
+    assert "to read another column: --id NAME" in capsys.readouterr().err
     documents = read_collection(folder).documents
     assert {row["id"]: row["text"] for row in rows} == documents
 
@@ -153,6 +156,7 @@ def test_equal_ids_and_judgements_in_both_forms(folder: Path, tmp_path: Path) ->
             ["qrels.txt:3", "document d0 again, with another grade than in line 1"],
         ),
         ("q1 d0", ["qrels.txt:1", "has 2 columns"]),
+        ("q1 d0 0\nq2 d0 -1", ["qrels.txt", "a grade above 0; none of the 2 queries"]),
     ],
 )
 def test_bad_judgements(
@@ -167,6 +171,7 @@ def test_bad_folders_and_options(
     folder: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = write_collection(tmp_path / "other")
     with (other / "corpus.jsonl").open("a") as file:
@@ -198,6 +203,11 @@ def test_bad_folders_and_options(
     assert main(["evaluate", model, str(folder / "corpus.jsonl"), "--top", "3"]) == 2
     assert "`--top` is for a folder" in capsys.readouterr().err
     assert main(["evaluate", model, str(folder), "--save-run", str(run / "a")]) == 2
+    spaced = collection(tmp_path / "spaced", {"d 0": "free cash"}, "q1\td 0\t1", "cash")
+    command = ["evaluate", model, str(spaced), "--save-run", str(tmp_path / "a.trec")]
+    monkeypatch.setattr("bert_keras.retrieval.evaluation.search_runs", pytest.fail)
+    assert main(command) == 2
+    assert "no white space in a run; received 'd 0'" in capsys.readouterr().err
 
 
 def collection(folder: Path, texts: dict[str, str], qrels: str, query: str) -> Path:
@@ -351,7 +361,12 @@ def test_vectors_of_an_index_are_not_computed_again(
     predictor = load_predictor(tmp_path / "model")
     index, texts = tmp_path / "index.npz", [*read_collection(folder).documents.values()]
     SearchIndex.of(predictor, [*texts[::-1], "one more"], index=index)
-    wanted = evaluate_collection(predictor, folder, hybrid_weight=0.5)
+    with mock.patch.object(predictor, "stream", wraps=predictor.stream) as streamed:
+        wanted = evaluate_collection(
+            predictor, folder, hybrid_weight=0.5, max_batch_tokens=64
+        )
+    given = [call.kwargs["max_batch_tokens"] for call in streamed.call_args_list]
+    assert given == [64, 64]
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", -1)
     command = ["evaluate", str(tmp_path / "model"), str(folder), "--json", "--tune"]
     capsys.readouterr()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import ROWS, files_of, refused, write_tsv
 
+from bert_keras.cli.main import main
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.retrieval import features
 from bert_keras.retrieval.embedder import embed
@@ -53,6 +54,11 @@ def test_vectors_of_texts(
         assert found["lines"].tolist() == list(range(2, len(TEXTS) + 2))
         assert found["embeddings"].dtype == np.float32
         wanted = embed(encoder_folder, TEXTS, max_length=9)
+        np.testing.assert_allclose(found["embeddings"], wanted, atol=1e-5)
+    command = ["features", str(encoder_folder), str(file), "--output", str(output)]
+    assert main([*command, "--pooling", "cls+max"]) == 0
+    wanted = embed(encoder_folder, TEXTS, pooling="cls+max")
+    with np.load(output) as found:
         np.testing.assert_allclose(found["embeddings"], wanted, atol=1e-5)
 
 
@@ -132,6 +138,7 @@ def test_parquet(encoder_folder: Path, file: Path, tmp_path: Path, tokens: Any) 
         ("a.npz", {"level": "word"}, ["`level`", "text, token", "word"]),
         ("a.npz", {"level": "token", "pooling": "max"}, ["`pooling`", "tokens"]),
         ("a.npz", {"column": "sentence"}, ["`sentence`", "`text`"]),
+        ("a.npz", {"pooling": "cls+mode"}, ["`pooling`", "mean, cls", "mode"]),
     ],
 )
 def test_wrong_arguments(

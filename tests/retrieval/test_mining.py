@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable
@@ -166,3 +167,9 @@ def test_pairs_that_need_not_match(predictor: Predictor) -> None:
     pairs = as_columns(**PAIRS)
     refused(lambda: mine_negatives(predictor, pairs, []), "`corpus`", "none")
     refused(lambda: mine_negatives(predictor, pairs, ranks=(5, 5)), "`ranks`", "5:5")
+    # Of MaxSim, of dot products and of a reranker's scores, it may be above 2.
+    far = mine_negatives(predictor, pairs, CORPUS, ranks=(0, 9), margin=3)
+    assert (far.mined, far.without) == (0, len(pairs))
+    for margin in (-1, float("nan"), float("inf")):
+        call = functools.partial(mine_negatives, predictor, pairs, margin=margin)
+        refused(call, "`margin` must be a finite number of at least 0", str(margin))

@@ -175,8 +175,10 @@ class Documents(tf.Module):
             first.setdefault((row // _AT_ONCE, each), row) % _AT_ONCE
             for row, each in enumerate(equal)
         ]
-        self.same = np.array(same) if len(first) < self.count else None
+        self.same = None
         with tf.device("CPU"):
+            if len(first) < self.count:
+                self.same = tf.Variable(same, trainable=False)
             self.equal = tf.Variable(equal, trainable=False)
         self.words: Any = None if words is None else _Words(words, self.count)
 

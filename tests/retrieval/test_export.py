@@ -53,7 +53,7 @@ def test_the_nearest_texts(
     model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
     monkeypatch.setattr(searching, "_AT_ONCE", 5)
-    texts = [*TEXTS, *TEXTS[3:6]]  # some are equal
+    texts = [*TEXTS, *TEXTS[3:5], TEXTS[3]]  # some are equal, two in one part
     index, names = tmp_path / "index.npz", [f"é{row}" for row in range(len(texts))]
     ranking: dict[str, Any] = {}
     if "hybrid" in dtype:
@@ -81,7 +81,7 @@ def test_the_nearest_texts(
         scores = [each["score"] for each in wanted]
         np.testing.assert_allclose(row["scores"], scores, atol=1e-5)
     refused(lambda: loaded.predict(["see", " "]), "must not be empty", "at index 1")
-    blank = BlankTexts(loaded.model.task, "null", "rows.csv").rows([("7", " ")])
+    blank = BlankTexts(loaded.model.task, "null", "rows.csv").rows([("7", " ", 2)])
     (row,) = answered(loaded, blank, truncation=Truncation())  # as the verb `predict`
     reason = {"id": "7", "text": " ", "reason": "`text` is empty"}
     assert row == {**dict.fromkeys(("ids", "texts", "scores")), **reason}

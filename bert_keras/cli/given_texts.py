@@ -20,6 +20,7 @@ from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.notes import say_once
 
 if TYPE_CHECKING:
+    from bert_keras.inference.answered_rows import Given
     from bert_keras.tasks.base import Task
 
 _BYTES_AT_ONCE = 1 << 16  # what a pipe holds
@@ -27,13 +28,14 @@ _BYTES_AT_ONCE = 1 << 16  # what a pipe holds
 
 def given_texts(
     options: argparse.Namespace, task: Task, piped: Iterable[str]
-) -> Iterator[tuple[str | None, Any]]:
+) -> Iterator[Given]:
     """Yield the texts from the command line, a file, or standard input.
 
-    Each comes with its `id` if the file has one. On standard input, each line is a row;
-    its texts are separated by tabs. If a row ends with a list, the list takes the rest
-    of the line. On the command line, a row may also be separated by tabs, or spread
-    over several texts; a row with a list then takes all of them.
+    Each comes with its `id` if the file has one, and with its line there. On standard
+    input, each line is a row; its texts are separated by tabs. If a row ends with a
+    list, the list takes the rest of the line. On the command line, a row may also be
+    separated by tabs, or spread over several texts; a row with a list then takes all of
+    them.
 
     Args:
         options: the parsed command line.
@@ -55,7 +57,7 @@ def given_texts(
     refuse_columns(options, "columns need `--input`, which is not given")
     given = _row_words(words(options.texts), task) if options.texts else None
     items = _rows(piped, task, "stdin") if given is None else given
-    yield from ((None, item) for item in items)
+    yield from ((None, item, None) for item in items)
 
 
 def _row_words(texts: list[str], task: Task) -> list[Any]:

@@ -459,7 +459,7 @@ def run_search(options: argparse.Namespace) -> None:
         Progress("answers", unit="queries", total=total, is_shown=is_shown) as shown,
     ):
         for batch in batches(given or piped, 32, bool if given else piped.wait):
-            rows = blanks.rows((None, query) for query in batch)
+            rows = blanks.rows((None, query, None) for query in batch)
             texts = [row.item for row in rows if not row.reason]
             answers = iter(search(texts, top=candidates))
             for row in rows:

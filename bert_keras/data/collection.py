@@ -347,8 +347,10 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def check_run_ids(path: str | os.PathLike[str], ids: Iterable[str]) -> None:
-    """Raise DataError unless a run can have these ids of queries and documents."""
+def check_run(path: str | os.PathLike[str], ids: Iterable[str]) -> None:
+    """Raise DataError unless a run of these queries and documents can be written."""
+    if not os.path.isdir(os.path.dirname(os.path.realpath(path))):
+        raise DataError("cannot be written: no such folder", path=path)
     for name in ids:
         if len(name.split()) != 1:
             message = f"an id must have no white space in a run; {received(name)}"
@@ -365,7 +367,7 @@ def write_run(path: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
     Raises:
         DataError: an id has white space, or the file cannot be written.
     """
-    check_run_ids(path, (*run, *(name for found in run.values() for name in found)))
+    check_run(path, (*run, *(name for found in run.values() for name in found)))
     with writing(path), replaced_file(Path(path)) as place:
         with place.open("w", encoding="utf-8") as file:
             for query, found in run.items():

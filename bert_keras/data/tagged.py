@@ -97,12 +97,14 @@ def stream_words(
     header: str = "auto",
     rows_at_once: int = sys.maxsize,
     name: str | None = None,
+    bad_rows: str = "error",
 ) -> Iterator[Columns] | None:
     """Return the words of each sentence without tags in parts; `None` for plain texts.
 
     A CoNLL file is recognized by its ending, or by blank lines between other lines, at
-    the start of the file. `name` is the key of the `id` of rows that have words as a
-    list, which may be missing.
+    the start of the file; a `.csv` is none. `name` is the key of the `id` of rows that
+    have words as a list, which may be missing; with `bad_rows="keep"`, these lists may
+    be empty.
     """
     chosen = {"text": (columns or {}).get("text"), "label": None}
     selected = list(chosen.values())
@@ -128,7 +130,7 @@ def stream_words(
         return None
 
     def read(rows: list[Row]) -> Columns:
-        found = _read_word_lists(place, rows, {"text": key})
+        found = _read_word_lists(place, rows, {"text": key}, bad_rows=bad_rows)
         if name is None or all(name not in row for _, row in rows):
             return found
         cells = (row.get(name) for _, row in rows)
@@ -163,12 +165,9 @@ def _words_of(
         names, dialect = table
         rows = itertools.islice(table_rows(path, lines, dialect), 1, None)
         return stream_word_table(path, names, rows, chosen, **rules)
-    if is_tagged:
-        is_conll = format_of(path, start) != "jsonl" and ending_of(path) != ".csv"
-    else:
-        blank = re.search(r"\n[ \t\r]*\n", start)
-        is_conll = ending_of(path) in ENDINGS or bool(blank)
-        is_conll = is_conll and not _has_lists(path, start)
+    is_conll = format_of(path, start) != "jsonl" and ending_of(path) != ".csv"
+    if not is_tagged and ending_of(path) not in ENDINGS:
+        is_conll = is_conll and bool(re.search(r"\n[ \t\r]*\n", start))
     return stream_conll(path, lines, chosen, header, **rules) if is_conll else None
 
 
@@ -348,7 +347,7 @@ def _read_word_lists(
                 words = [str(w) if type(w) is int else w for w in words]
             found[role].append(words)
             strings = isinstance(words, list) and all(isinstance(w, str) for w in words)
-            if not strings or not words:
+            if not strings or not (words or bad_rows == "keep"):
                 reason = f"`{role}` must be words, or a list of them; {received(words)}"
                 problems.append((line, reason))
     columns = Columns(path, found, [line for line, _ in rows])

@@ -19,6 +19,8 @@ from bert_keras.text.truncation import Truncation
 ON_EMPTY = ("null", "error")
 BATCHES_TOGETHER = 32  # whose rows are sorted by length and answered together
 _ROWS_AT_ONCE = 1 << 14  # read and checked before they are answered
+# The name and the texts of a row, see `Row`, and its line; `None`: as it is counted.
+Given = tuple[str | None, Any, int | None]
 
 
 class Row(NamedTuple):
@@ -28,7 +30,7 @@ class Row(NamedTuple):
         name: the file's `id` of the row, if it has any.
         item: the row as `Predictor.predict` takes it.
         reason: why it has no answer, or an empty string.
-        place: its file and number, for errors.
+        place: its file and line, for errors.
     """
 
     name: str | None
@@ -37,8 +39,8 @@ class Row(NamedTuple):
     place: str = ""
 
 
-def read_rows(task: Task, source: RowSource) -> Iterator[tuple[str | None, Any]]:
-    """Yield the name and the texts of each row of a file; see `Row`.
+def read_rows(task: Task, source: RowSource) -> Iterator[Given]:
+    """Yield the name, the texts and the line of each row of a file; see `Row`.
 
     The file is read in parts, in bounded memory; a bad row raises when it is reached.
     """
@@ -47,7 +49,7 @@ def read_rows(task: Task, source: RowSource) -> Iterator[tuple[str | None, Any]]
             parts = texts_of(task, rows)
             items = zip(*parts, strict=True) if len(parts) > 1 else parts[0]
             names = rows["id"] if "id" in rows else [None] * len(rows)
-            yield from zip(names, items, strict=True)
+            yield from zip(names, items, rows.lines, strict=True)
     except NoRowsError as error:
         say(f"{error}: nothing to answer")
 
@@ -137,22 +139,23 @@ class BlankTexts:
         self._task, self._on_empty, self._place = task, on_empty, place
         self.seen = self.count = 0
 
-    def rows(self, given: Iterable[tuple[str | None, Any]]) -> list[Row]:
+    def rows(self, given: Iterable[Given]) -> list[Row]:
         """Return the next rows, each with the reason why it has no answer, if any.
 
         Raises:
             DataError: there is such a row, and it must be an error.
         """
         found = []
-        for name, item in given:
+        for name, item, line in given:
             self.seen += 1
+            line = line or self.seen
             roles = [f"`{role}`" for role in empty_roles(self._task, item)]
             verb = "is" if len(roles) == 1 else "are"
             reason = f"{' and '.join(roles)} {verb} empty" if roles else ""
             if roles and self._on_empty == "error":
-                raise DataError(reason, path=self._place, line=self.seen)
+                raise DataError(reason, path=self._place, line=line)
             self.count += bool(roles)
-            found.append(Row(name, item, reason, f"{self._place}:{self.seen}"))
+            found.append(Row(name, item, reason, f"{self._place}:{line}"))
         return found
 
     def report(self) -> None:

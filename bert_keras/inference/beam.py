@@ -28,6 +28,7 @@ from bert_keras.files.answer_file import answers_to, check_answer_file
 from bert_keras.inference.answered_rows import (
     BATCHES_TOGETHER,
     BlankTexts,
+    Given,
     check_redacts,
     read_rows,
 )
@@ -138,7 +139,7 @@ def _folder_beside(output: str) -> Iterator[str]:
 
 def _write_parts(
     work: str,
-    given: Iterator[tuple[str | None, Any]],
+    given: Iterator[Given],
     blank: BlankTexts,
     rows_of_a_part: int,
 ) -> int:

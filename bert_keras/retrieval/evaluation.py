@@ -12,7 +12,7 @@ import numpy as np
 from bert_keras.data.collection import (
     JudgedCollection,
     Run,
-    check_run_ids,
+    check_run,
     is_collection,
     read_collection,
     write_run,
@@ -137,7 +137,7 @@ def evaluate_collection(
     if tune:
         _answered(collection.qrels)
     if save_run is not None:
-        check_run_ids(save_run, (*collection.queries, *collection.documents))
+        check_run(save_run, (*collection.queries, *collection.documents))
     for note in collection.notes:
         say(note)
     if task.vector_output or collection.candidates is None:

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.items import as_strings
-from bert_keras.errors import ConfigError, DataError, first_of
+from bert_keras.errors import ConfigError, DataError, first_of, received
 from bert_keras.files.atomic import check_output_place, replaced_file, writing
+from bert_keras.files.json_file import is_unicode
 from bert_keras.files.parquet import check_arrow, is_parquet
 from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor
@@ -53,7 +54,12 @@ from bert_keras.retrieval.vector_store import VectorStore, store_of
 from bert_keras.runs.notes import say, show
 from bert_keras.scoring.bm25 import BM25, FUSED
 from bert_keras.scoring.similarity import unit_rows
-from bert_keras.settings import HYBRID_WEIGHT, check_choice, check_whole_number
+from bert_keras.settings import (
+    HYBRID_WEIGHT,
+    RERANK_WEIGHT,
+    check_choice,
+    check_whole_number,
+)
 
 CANDIDATES = 100  # texts of a query that a reranking model sorts
 RESCORE = 4  # times as many candidates as answers are compared again
@@ -124,7 +130,7 @@ class SearchIndex:
         self.rescore = rescore
         check_whole_number("rescore", rescore, least=0)
         self.lines = list(range(1, count + 1) if lines is None else lines)
-        self.ids = None if ids is None else list(ids)
+        self.ids = None if ids is None else as_strings(ids, name="ids")
         for name, each in (("lines", self.lines), ("ids", self.ids)):
             if each is not None and len(each) != count:
                 raise DataError(
@@ -215,6 +221,14 @@ class SearchIndex:
         texts = as_strings(texts)
         if not texts:
             raise DataError("`texts` must be at least one; received none")
+        ids = None if ids is None else as_strings(ids, name="ids")
+        for name, given in (("texts", texts), ("ids", ids or [])):
+            for row, each in enumerate(given if index is not None else []):
+                if not is_unicode(each):
+                    raise DataError(
+                        f"each item of `{name}` must be Unicode text for `index`; "
+                        f"received half of a surrogate pair at index {row}"
+                    )
         repeated = [name for name, n in Counter(ids or ()).items() if name and n > 1]
         if repeated:
             say(f"several texts have the same id: {first_of(repeated)}")
@@ -374,7 +388,8 @@ class SearchIndex:
         blank = [place for place, query in enumerate(queries) if not query.strip()]
         if blank:
             raise DataError(
-                f"`queries` must not be empty; received '' at index {blank[0]}"
+                f"`queries` must not be empty; {received(queries[blank[0]])} at index "
+                f"{blank[0]}"
             )
         vectors = vectors_of(self.predictor, queries, 32)
         found = self.best(queries, vectors, min(top, len(self.texts)))
@@ -450,10 +465,14 @@ def reranked(
         weight: of the model's score, which is added to the score of the search; `None`
             sorts by the model's score alone.
 
+    Raises:
+        ConfigError: `top` or `weight` is out of range.
+
     Returns:
         The results with their new `rank` and `score`; the score of the search is
         `search_score`, and with a weight, the model's is `rerank_score`.
     """
+    RERANK_WEIGHT.check(weight)
     texts = [row["text"] for row in found]
     best = top if weight is None else len(texts)
     ranked = [

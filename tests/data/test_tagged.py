@@ -117,6 +117,7 @@ def test_words_of_a_file_without_tags(tmp_path: Path) -> None:
     # Blank lines distinguish CoNLL under another name from a table of texts.
     assert stream_words(str(write(tmp_path / "a.txt", "Ann O\n\nBo O\n"))) is not None
     assert stream_words(str(write(tmp_path / "a.tsv", "text\nAnn met Bo\n"))) is None
+    assert stream_words(str(write(tmp_path / "a.csv", 'text\n"Ann\n\nBo"\n'))) is None
     assert stream_words(str(write(tmp_path / "a.jsonl", '{"text": "a"}\n'))) is None
 
 

@@ -208,6 +208,9 @@ def test_bad_folders_and_options(
     monkeypatch.setattr("bert_keras.retrieval.evaluation.search_runs", pytest.fail)
     assert main(command) == 2
     assert "no white space in a run; received 'd 0'" in capsys.readouterr().err
+    none = str(tmp_path / "none" / "a.trec")
+    assert main(["evaluate", model, str(folder), "--save-run", none]) == 2
+    assert f"{none}: cannot be written: no such folder" in capsys.readouterr().err
 
 
 def collection(folder: Path, texts: dict[str, str], qrels: str, query: str) -> Path:

@@ -6,6 +6,7 @@ import functools
 import importlib
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -297,15 +298,19 @@ def test_faiss_without_its_package(
     )
 
 
-def test_wrong_arguments(predictor: Predictor) -> None:
+def test_wrong_arguments(predictor: Predictor, tmp_path: Path) -> None:
     made = SearchIndex.of(predictor, TEXTS)
     refused(lambda: made(["six"], top=0), "`top`", "0")
     refused(lambda: made("six"), "`queries`", "six")
-    refused(lambda: made(["six", " "]), "`queries`", "empty", "1")
+    refused(lambda: made(["six", " "]), "`queries`", "empty; received ' ' at index 1")
     refused(
         lambda: SearchIndex.of(predictor, TEXTS, engine="annoy"), "`engine`", "annoy"
     )
     refused(lambda: SearchIndex.of(predictor, []), "`texts`")
+    with mock.patch.object(predictor, "stream", pytest.fail):  # before vectors
+        call = functools.partial(SearchIndex.of, predictor, index=tmp_path / "a.npz")
+        refused(lambda: call(["a"], ids=[7]), "item of `ids` must be a string", "7")
+        refused(lambda: call(["a", "\ud800"]), "`texts` must be Unicode", "index 1")
     refused(
         lambda: SearchIndex(predictor, TEXTS, made.vectors[:2]), "12 texts", "2 vectors"
     )

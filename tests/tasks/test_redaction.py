@@ -53,6 +53,8 @@ def open_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "load_predictor", opened)
 
 
+EMPTY = "`text` is empty"
+
 opened = functools.cache(inference.load_predictor)
 
 
@@ -226,7 +228,7 @@ def test_a_file(
     found = rows_of(target)
     wanted = predictor.redact(texts, types=["deal"])
     assert [row["id"] for row in found] == ["r0", "r1", "r2"]
-    assert found[1]["text"] == "" and found[1]["reason"] == "`text` is empty"
+    assert found[1]["text"] == "" and found[1]["reason"] == EMPTY
     assert not found[1]["entities"]
     for row, right in zip(found[::2], wanted[::2], strict=True):
         assert set(row) - {"reason"} == {"id", "text", "entities"}
@@ -261,3 +263,14 @@ def test_the_command_line(
     (line,) = errors(folder, "--input", source, "--output", target, "--redact")
     assert line.startswith(f"bert-keras: {source}:3: ") and "of 101" in line
     assert not target.exists()
+    letters = tmp_path / "letters.csv"  # a paragraph in quotes, so it is no CoNLL file
+    letters.write_text(f'id,text\n1,"win\n\ncash now"\n2,{LONG}\n', "utf-8")
+    (line,) = errors(folder, "--input", letters, "--redact")
+    assert line.startswith(f"bert-keras: {letters}:5: ") and "of 101" in line
+    lists = [json.dumps({"tokens": words}) for words in (["win"], [])]
+    source.write_text("\n".join(lists), "utf-8")
+    assert main(["predict", str(folder), "--input", str(source), "--redact"]) == 0
+    rows = [*map(json.loads, capsys.readouterr().out.splitlines())]
+    assert rows[1] == {"text": [], "tags": None, "scores": None, "reason": EMPTY}
+    (line,) = errors(folder, "--input", source, "--on-empty", "error")
+    assert line.startswith(f"bert-keras: {source}:2: ") and "received []" in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,9 @@ def test_a_search_is_reranked(
     texts = [text for text, _ in ROWS]
     found = SearchIndex.of(encoder_folder, texts)(["win cash"], top=6)[0]
     wanted = reranked(Predictor(model), "win cash", found, top=2)
+    nan = float("nan")
+    call = functools.partial(reranked, Predictor(model), "win cash", found, top=2)
+    refused(lambda: call(weight=nan), "`rerank_weight`", "nan")
     cosines = {row["text"]: row["score"] for row in found}
     assert [row["rank"] for row in wanted] == [1, 2]
     assert wanted[0]["score"] >= wanted[1]["score"]

@@ -100,17 +100,19 @@ def new_task(name: str) -> Task:
 
 
 @pytest.mark.parametrize(
-    ("file", "text"),
+    ("file", "text", "first"),
     [
-        ("a.csv", "id,text,date\n7,a,1\n,b,2\n"),
-        ("a.jsonl", '{"id": 7, "text": "a"}\n{"text": "b", "date": 2}\n'),
+        ("a.csv", "id,text,date\n7,a,1\n,b,2\n", 2),
+        ("a.jsonl", '{"id": 7, "text": "a"}\n{"text": "b", "date": 2}\n', 1),
     ],
 )
-def test_a_column_id_names_the_rows(tmp_path: Path, file: str, text: str) -> None:
+def test_a_column_id_names_the_rows(
+    tmp_path: Path, file: str, text: str, first: int
+) -> None:
     (tmp_path / file).write_text(text, encoding="utf-8")
     task = find_task("classification")(("no", "yes"))
     rows = read_rows(task, RowSource(str(tmp_path / file)))
-    assert list(rows) == [("7", "a"), ("", "b")]
+    assert list(rows) == [("7", "a", first), ("", "b", first + 1)]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_another_column_may_name_the_rows(
 
     def names(column: str) -> list[str | None]:
         source = RowSource(str(path), {"id": column})
-        return [name for name, _ in read_rows(new_task(name), source)]
+        return [name for name, *_ in read_rows(new_task(name), source)]
 
     assert names("number") == ["5", "6"]
     with pytest.raises(DataError, match="has no column `no` of ids"):

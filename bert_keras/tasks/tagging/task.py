@@ -154,6 +154,7 @@ class TaggingTask(TaggingSettings, Confidence, Task):
             header=source.header,
             rows_at_once=rows_at_once,
             name=source.others.get("id"),
+            bad_rows=source.bad_rows,
         )
 
     @classmethod

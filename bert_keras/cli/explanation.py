@@ -174,7 +174,7 @@ def _explain_words(options: argparse.Namespace) -> Explanations:
     task = reading_task(with_settings(predictor.model, options, uses=["answers"]))
     if options.mistakes is None:
         labels = _true_labels(options)
-        items: Any = [item for _, item in given_texts(options, task, piped_lines())]
+        items: Any = [item for _, item, _ in given_texts(options, task, piped_lines())]
     else:
         labels, columns = [], chosen_columns(options)
         items = predictor.model.task.read(

@@ -702,12 +702,14 @@ class Embedding(EmbeddingSettings, LongTextTask):
 
         Retrieval scores are left out for the objective `similarity`, whose pairs need
         not match, unless there is no label. With `dimensions`, the main score is also
-        given for vectors of each width.
+        given for vectors of each width, but not beside a teacher's vectors, which are
+        learned whole.
         """
         vectors = answers[self.vector_output]
         scores = self._scores(columns, vectors)
         main = self.best_score if self.best_score in scores else "mrr"
-        for width in sorted(self.dimensions, reverse=True):
+        widths = () if TAUGHT in columns else self.dimensions
+        for width in sorted(widths, reverse=True):
             if width < vectors.shape[1]:
                 found = self._scores(columns, vectors[:, :width])
                 scores[f"{main}_of_width_{width}"] = found[main]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.reading.text_vector import DOCUMENT, QUERY
 from bert_keras.tasks.base import default_learning_rate
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.protocols import lengths_of, texts_of
+from bert_keras.tasks.protocols import TAUGHT, lengths_of, texts_of
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -56,6 +57,17 @@ def test_negatives_of_rows(tmp_path: Path, name: str, content: str) -> None:
     labelled = as_columns(text=["a"], text_pair=["b"], label=["1"], negative=[["c"]])
     task = Embedding.from_columns(labelled)
     refused(lambda: task.targets(labelled), "`negative`", "similarity")
+
+
+@pytest.mark.parametrize("pairs", [{}, {"text_pair": ["c", "d"]}])
+def test_a_teacher_with_widths_is_scored_by_its_whole_vectors(pairs: Any) -> None:
+    vectors = np.eye(4, dtype=np.float32)
+    columns = as_columns(text=["a", "b"], **pairs)
+    cells = {**columns.cells, TAUGHT: [*vectors[:2]]}
+    columns = dataclasses.replace(columns, cells=cells)
+    scores = Embedding(dimensions=(2,)).score(columns, {"embedding": vectors})
+    assert scores["cosine"] == 1 and ("mrr" in scores) == bool(pairs)
+    assert not [name for name in scores if "width" in name]
 
 
 @pytest.fixture(scope="module")

@@ -465,12 +465,12 @@ def reranked(
         weight: of the model's score, which is added to the score of the search; `None`
             sorts by the model's score alone.
 
-    Raises:
-        ConfigError: `top` or `weight` is out of range.
-
     Returns:
         The results with their new `rank` and `score`; the score of the search is
         `search_score`, and with a weight, the model's is `rerank_score`.
+
+    Raises:
+        ConfigError: `top` or `weight` is out of range.
     """
     RERANK_WEIGHT.check(weight)
     texts = [row["text"] for row in found]

@@ -20,7 +20,7 @@ from keras import ops
 from bert_keras.config import WINDOW_STARTS, BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.model import layers
-from bert_keras.model.block import Block
+from bert_keras.model.block import Attention, Block
 from bert_keras.model.layers import moved, undrawn
 from bert_keras.model.lora import add_lora, has_lora
 from bert_keras.model.quantization import check_not_quantized, is_dense
@@ -65,18 +65,21 @@ def with_frozen(kind: Any, settings: dict[str, Any]) -> Any:
 def set_dropout(model: keras.Model, rate: float) -> None:
     """Set the dropout of all layers; the configs of the model keep their own rates.
 
+    A head without dropout, such as the one for next sentences, keeps none.
+
     Raises:
-        ConfigError: the model has no dropout, and so no seeds, but `rate` is not 0.
+        ConfigError: the embeddings have no dropout, and so no seeds, but `rate` is not
+            0.
     """
-    names = ("rate", "dropout_rate", "attention_dropout_rate")
     for layer in model._flatten_layers():
-        if rate and isinstance(layer, keras.layers.Dropout) and not layer.rate:
+        own = getattr(layer, "dropout_rate", getattr(layer, "rate", None))
+        if rate and own == 0 and isinstance(layer, layers.Embeddings):
             raise ConfigError(
                 "`dropout` must be 0 for an encoder whose config has a dropout of 0; "
                 f"received {rate:g}"
             )
-        for name in names:
-            if hasattr(layer, name):
+        for name in ("rate", "dropout_rate", "attention_dropout_rate"):
+            if hasattr(layer, name) and (own or isinstance(layer, Attention)):
                 setattr(layer, name, rate)
 
 

@@ -166,7 +166,8 @@ def test_a_run_sets_the_dropout_of_all_layers_but_not_of_the_config() -> None:
     }
     for rate in (0.0, 0.5):
         config = PretrainConfig(dropout=rate)
-        model = new_pretrainer(SIZES, config, next_sentence=False)
+        model = new_pretrainer(SIZES, config, next_sentence=True)
+        assert model.get_layer("seq_relationship").dropout.rate == 0  # as in the paper
         still, trained = (
             model.encoder(batch, training=training)["sequence_output"].numpy()
             for training in (False, True)

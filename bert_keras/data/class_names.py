@@ -209,9 +209,10 @@ def differing_numbers(config: Mapping[str, Any]) -> list[str]:
         return []
     of_name = {str(name): str(number) for number, name in names.items()}
     others = [
-        f"{name} is {number}, not {shown(numbers.get(name))}"
+        f"{name} is {number}, not "
+        + (shown(numbers[name]) if name in numbers else "in `label2id`")
         for name, number in of_name.items()
-        if str(numbers.get(name)) != number
+        if name not in numbers or str(numbers[name]) != number
     ]
     if not others:
         return []

@@ -61,6 +61,7 @@ from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import config_of
 from bert_keras.models.new_tokens import widened
+from bert_keras.models.pretrained_model import check_tied
 from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import OWN_LENGTHS, check_choice, layer_numbers
 from bert_keras.text.new_tokens import with_words
@@ -74,6 +75,7 @@ _KEPT = (
     "sentence_transformers",
     "sbert_ce_default_activation_function",
     "pad_token_id",
+    "classifier_dropout",
     "seq_classif_dropout",
     "qa_dropout",
     "bert_keras",
@@ -210,11 +212,12 @@ def _write_opened(
     """
     opened.check_config()
     checkpoint = opened.checkpoint
-    if checkpoint.unrecognized:
+    if opened.unread:
         raise CheckpointError(
             f"{checkpoint.path}: holds weights that are not part of BERT: "
-            f"{', '.join(checkpoint.unrecognized[:4])}"
+            f"{listed(opened.unread)}"
         )
+    check_tied(checkpoint.shapes, checkpoint)
     check_encoder(checkpoint)
     tokenizer, form = opened.tokenizer, FORMATS[to]
     config, notes = _config_to_write(opened, to)

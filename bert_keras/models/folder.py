@@ -20,6 +20,7 @@ import numpy as np
 from bert_keras.checkpoints import (
     Checkpoint,
     LazyArrays,
+    check_encoder,
     head_config,
     named_outputs,
     read_checkpoint,
@@ -265,9 +266,11 @@ class Folder:
             if task_class.head_codec.reads(self.config):
                 return task_class
         named = one_line(self.config["architectures"][0])
+        named = their_architecture(self.checkpoint.config, named)
+        if kind := self.config.get("problem_type"):
+            named += f" with `problem_type` {shown(kind)}"
         raise CheckpointError(
-            f"{self.path}: contains no task head (architecture "
-            f"{their_architecture(self.checkpoint.config, named)}): train a model "
+            f"{self.path}: contains no task head (architecture {named}): train a model "
             "from it first"
         )
 
@@ -352,6 +355,7 @@ class Folder:
         """Return task, settings and notes as plain values, for `info`."""
         facts: dict[str, Any] = {}
         try:
+            check_encoder(self.checkpoint)
             task = self.task()
             # A number, a text or a list that is unset says nothing.
             facts = {"task": name_of(type(task))} | {

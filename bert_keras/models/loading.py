@@ -103,12 +103,13 @@ def load_model(
             dtype=dtype,
         )
         model = TaskModel(encoder, found, preprocessor)
-    check_head([weight.path for weight in model.weights], checkpoint, found.name)
-    check_tied(model, checkpoint)
+    names = [weight.path for weight in model.weights]
+    check_head(names, checkpoint, found.name)
+    check_tied(names, checkpoint)
     passed: tuple[str, ...] = () if found.needs.pooler else ("bert/pooler/",)
     if taken := found.needs.scopes:  # others of the pretraining heads are not used
         passed += tuple(x for x in _PRETRAINING_HEADS if x not in taken)
-    scopes = {weight.path.split("/")[0] for weight in model.weights}
+    scopes = {name.split("/")[0] for name in names}
     if all(scope.startswith(("bert", DENSE_SCOPE)) for scope in scopes):
         # A task without a head ignores the heads.
         heads = {name.split("/")[0] for name in checkpoint.shapes} - scopes

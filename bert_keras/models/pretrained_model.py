@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import keras
@@ -188,17 +188,20 @@ def assign_scope(model: keras.Model, checkpoint: Checkpoint, scope: str) -> bool
     """
     if not has_scope(checkpoint, scope):
         return False
-    check_tied(model, checkpoint)
+    check_tied((weight.path for weight in model.weights), checkpoint)
     assign(model, checkpoint, scope=scope)
     return True
 
 
-def check_tied(model: keras.Model, checkpoint: Checkpoint) -> None:
-    """Raise if a model would use a tied weight that the checkpoint does not tie."""
+def check_tied(names: Iterable[str], checkpoint: Checkpoint) -> None:
+    """Raise if weights of these names use a tied one that the checkpoint does not tie.
+
+    `names` are canonical names, of a model or of the checkpoint.
+    """
     untied = set(tied_names(checkpoint.config.model_type)) & set(
         checkpoint.unrecognized
     )
-    if untied and any(w.path.startswith("cls/predictions/") for w in model.weights):
+    if untied and any(name.startswith("cls/predictions/") for name in names):
         raise CheckpointError(
             f"{checkpoint.path}: {', '.join(sorted(untied))} must equal the weight it "
             "is tied to; the two differ"

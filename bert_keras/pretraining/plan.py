@@ -663,7 +663,10 @@ def _trains_pairs(
     wanted = config.next_sentence == "auto" and config.objective == MASKED
     having = [phase.files.has_pairs for phase in phases]
     if wanted and any(having) and kind != BERT:
-        notes.append(f"next sentences are not trained: a {kind} has no head for them")
+        notes.append(
+            f"next sentences are not trained: the model type {kind} has no head for "
+            "them"
+        )
         wanted = False
     if wanted and any(having) and not all(having):
         raise ConfigError(
@@ -683,7 +686,7 @@ def _trains_pairs(
         GIVEN: config.next_sentence != "auto",
         "a left-to-right model has no head for pairs": config.objective == CAUSAL,
         "the data has no pairs": not any(having),
-        f"a {kind} has no head for pairs": True,
+        f"the model type {kind} has no head for pairs": True,
     }
     reason = next(each for each, holds in reasons.items() if holds)
     value = "trained" if trains else "not trained"

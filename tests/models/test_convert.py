@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import SHARED, files_of, refused
 from huggingface_hub import ModelCard
+from safetensors.numpy import load_file, save_file
 
 from bert_keras.checkpoints import read_checkpoint, write_huggingface
 from bert_keras.checkpoints.sentence_files import (
@@ -25,6 +26,7 @@ from bert_keras.models.folder import Folder
 from bert_keras.models.loading import load_model
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
+_WORDS = "embeddings.word_embeddings"
 GOOGLE = SHARED / "data" / "tf1_ckpt_keras_bert"
 
 
@@ -260,12 +262,30 @@ def test_a_head_of_another_tool_is_a_task(encoder_folder: Path, tmp_path: Path) 
     name = "BertForTokenClassification"
     config = {**source.config.to_dict(), "architectures": [name]}
     config["id2label"] = {"0": "O", "1": "B-time", "2": "I-time"}
+    config["classifier_dropout"] = 0.3  # not used here
     write_huggingface(tmp_path / "in", arrays, config)
     shutil.copy(encoder_folder / "vocab.txt", tmp_path / "in")
     convert(tmp_path / "in", tmp_path / "out")
     text = (tmp_path / "out" / "README.md").read_text("utf-8")
     assert "A BERT model for `token-classification`: " in text
     assert f"model = {name}.from_pretrained" in text
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert written["classifier_dropout"] == 0.3
+
+
+def test_an_untied_masked_lm_head_is_refused_and_left_out_of_others(
+    encoder_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(encoder_folder, tmp_path / "in"))
+    tensors = load_file(folder / "model.safetensors")
+    copy = {"cls.predictions.decoder.weight": tensors[f"{_WORDS}.weight"] + 1}
+    save_file({**tensors, **copy}, folder / "model.safetensors")
+    (note,) = (n for n in convert(folder, tmp_path / "out") if "tied" in n)
+    assert "decoder.weight is not tied to embeddings.word" in note
+    width = tensors[f"{_WORDS}.weight"].shape[1]
+    bias = {"cls.predictions.transform.dense.bias": np.zeros(width, "float32")}
+    save_file({**tensors, **copy, **bias}, folder / "model.safetensors")
+    refused(lambda: convert(folder, tmp_path / "out"), "must equal the weight it is")
 
 
 def test_invalid_classes_are_rejected_with_their_folder(

@@ -511,6 +511,25 @@ def test_numbers_of_classes_that_differ_are_told(noted: Path, tmp_path: Path) ->
     assert note.endswith(
         "`id2label` has other numbers: B-name is 1, not 2; I-name is 2, not 1"
     )
+    del config["label2id"]["B-name"]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "B-name is 1, not in `label2id`; " in "".join(Folder.open(folder).notes())
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"problem_type": "ranking"}, "with `problem_type` 'ranking'"),
+        ({"num_hidden_layers": 3}, "`num_hidden_layers` must be the number of layers"),
+        ({"intermediate_size": 9}, "the weights do not fit the model"),
+    ],
+)
+def test_facts_tell_why_a_model_would_not_open(
+    spam_folder: Path, copy: Any, entry: dict[str, Any], message: str
+) -> None:
+    folder = foreign(copy(spam_folder), **entry)
+    assert message in Folder.open(folder).facts()["answers"]
+    refused(lambda: load_model(folder), message)
 
 
 def test_what_is_beside_the_weights_is_told(make_model: Any, tmp_path: Path) -> None:

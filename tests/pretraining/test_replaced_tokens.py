@@ -212,7 +212,10 @@ def test_bad_input(place: Path, whole: PretrainResult, tmp_path: Path) -> None:
     rows = {row["name"]: row for row in plan().table()}
     assert rows["model"]["value"] == "1/32/4 (ELECTRA)"
     assert rows["generator"]["value"] == "1/8/1"
-    assert rows["next sentence"]["reason"] == "a electra has no head for pairs"
+    assert (
+        rows["next sentence"]["reason"]
+        == "the model type electra has no head for pairs"
+    )
     refused(
         lambda: plan(whole.folder, generator_share=0.5),
         "`generator_share` is for a new generator; the checkpoint has one of the width",

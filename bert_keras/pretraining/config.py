@@ -374,10 +374,11 @@ class PretrainConfig:
         """The seconds that a run takes; `None`: it has a number of steps."""
         return None if self.minutes is None else 60 * self.minutes
 
-    def new_sizes(self, size: str, vocab_size: int, **given: Any) -> BertConfig:
+    def new_sizes(self, size: str, vocab_size: int, /, **given: Any) -> BertConfig:
         """Return the sizes of a new model by name, with the fields that are given.
 
-        With a budget, the initial weights fit the width, unless they are given.
+        A given `vocab_size` may be larger than the vocabulary. With a budget, the
+        initial weights fit the width, unless they are given.
 
         Raises:
             ConfigError: the size or a field is unknown.

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_keras.checkpoints import Checkpoint
-from bert_keras.checkpoints.model_types import BERT, title_of
+from bert_keras.checkpoints.model_types import BERT, title_of, to_theirs
 from bert_keras.checkpoints.names import DISCRIMINATOR
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.distribution.strategy import Devices
@@ -231,6 +231,7 @@ def make_pretraining_plan(
     check_sizes(sizes, tokenizer, files)
     notes = [*checkpoint.notes, *tokenizer.notes, *start.added] if checkpoint else []
     sizes = _directed(sizes, checkpoint, config, notes)
+    to_theirs(sizes.to_dict())  # before training: a folder can hold the model
     generator = _generator(sizes, checkpoint, config)
     if teacher is not None:
         _check_reads(teacher, config, sizes, tokenizer, files)
@@ -527,8 +528,9 @@ def check_sizes(
     needs = {
         "vocab_size": tokenizer.vocab_size,
         "max_position_embeddings": max(each.max_length for each in files),
-        "type_vocab_size": 2 if any(each.has_pairs for each in files) else 1,
     }
+    if sizes.type_vocab_size:  # others read no segments
+        needs["type_vocab_size"] = 2 if any(each.has_pairs for each in files) else 1
     for name, least in needs.items():
         if getattr(sizes, name) < least:
             raise ConfigError(

@@ -85,6 +85,8 @@ def test_initial_weights_of_a_budget_fit_the_width() -> None:
     ):
         sizes = config.new_sizes("2/64/2", 100, **given)
         assert sizes.initializer_range == wanted and sizes.vocab_size == 100
+    given = {"vocab_size": 128}  # a padded table
+    assert PretrainConfig().new_sizes("2/64/2", 100, **given).vocab_size == 128
 
 
 def table(plan: Any) -> dict[str, tuple[str, ...]]:

@@ -213,6 +213,17 @@ def test_the_command_shows_the_plan_alone(
     assert os.listdir(tmp_path) == []
 
 
+def test_a_model_without_segments_reads_data_with_pairs_and_without(
+    place: Path,
+) -> None:
+    sizes = dataclasses.replace(SIZES, type_vocab_size=0, model_type="distilbert")
+    for data in ("dynamic", "single"):
+        plan = make_pretraining_plan(
+            sizes, place / data, vocab=place / "vocab", config=CONFIG
+        )
+        assert plan.sizes == sizes and not plan.next_sentence
+
+
 def test_a_pretrained_model_opens_as_its_tasks(whole: PretrainResult) -> None:
     found = weights(whole.folder)
     for task in ("masked-lm", "next-sentence"):
@@ -627,6 +638,8 @@ def test_bad_input(place: Path, tmp_path: Path) -> None:
         ({"max_position_embeddings": 40}, "dynamic", "long", "must be at least 48"),
         ({"type_vocab_size": 1}, "dynamic", None, "`type_vocab_size` must be at least"),
         ({"is_decoder": True}, "dynamic", None, "`objective` must be causal"),
+        ({"type_vocab_size": 0}, "single", None, "has segments (`type_vocab_size`)"),
+        ({"embedding_size": 8}, "dynamic", None, "as wide as its hidden states"),
     ):
         sizes = dataclasses.replace(SIZES, **changes)
         refused(

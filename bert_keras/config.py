@@ -185,7 +185,7 @@ class BertConfig:
             layers, hidden, heads = map(int, sizes)
         else:
             raise ConfigError(
-                f"`name` must be one of {', '.join(PRESETS)}, or layers/hidden/heads "
+                f"a size must be one of {', '.join(PRESETS)}, or layers/hidden/heads "
                 f"such as 4/256/4; received {name!r}"
             )
         check_choice("vocabulary", vocabulary, VOCABULARY_SIZES)

@@ -249,7 +249,9 @@ def totals_of(
     not_next = sum(shard["not_next"] for shard in shards)
     instances = sums["instances"]
     if not instances:
-        need = "two sentences" if config.next_sentence == "order" else "a sentence"
+        need = "a sentence"
+        if config.next_sentence == "order":
+            need = "two sentences, for `next_sentence` order"
         raise DataError(
             f"`documents` must hold one with at least {need}; received "
             f"{sums['documents']:,} with {sums['sentences']:,} sentences in all"

@@ -399,7 +399,7 @@ def test_wrong_documents(tmp_path: Path) -> None:
     refused(lambda: write(tmp_path / "b", one_text), "two documents with text")
     refused(
         lambda: write(tmp_path / "c", ["a", "b c"], next_sentence="order"),
-        *("two sentences", "received 2 with 2 sentences"),
+        *("two sentences, for `next_sentence` order", "received 2 with 2 sentences"),
     )
     given: dict[str, Any] = {"to_sentences": lambda text: [text, 3]}
     refused(lambda: write(tmp_path / "d", **given), "`to_sentences`", "a int")

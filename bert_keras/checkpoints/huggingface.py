@@ -50,6 +50,7 @@ PICKLE = "pytorch_model.bin"
 PICKLE_INDEX = "pytorch_model.bin.index.json"
 H5 = "tf_model.h5"
 H5_INDEX = "tf_model.h5.index.json"
+GENERATOR = "generator"  # the folder of an ELECTRA's generator, in the model's
 _BERT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 # Before the name of a class in TensorFlow and Flax.
 _OTHER_CODE = re.compile("^(?:TF|Flax)(?=Bert|DistilBert|Electra|EncoderDecoder)")

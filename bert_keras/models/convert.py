@@ -29,7 +29,7 @@ from bert_keras.checkpoints import (
     write_model_garden,
 )
 from bert_keras.checkpoints.checkpoint import FORMAT, as_checkpoint_error, listed
-from bert_keras.checkpoints.huggingface import is_encoder_decoder
+from bert_keras.checkpoints.huggingface import GENERATOR, is_encoder_decoder
 from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
 from bert_keras.checkpoints.keras_hub import KINDS, TASK, embeds, write_keras_hub
 from bert_keras.checkpoints.model_types import their_architecture
@@ -225,6 +225,9 @@ def _write_opened(
     prompts = unused_prompts(opened.home)
     if prompts:
         notes.append(f"left out: the prompts of the cross-encoder: {listed(prompts)}")
+    generator = checkpoint.path / GENERATOR
+    if (generator / CONFIG).is_file():
+        notes.append(f"left out: the generator, which {generator} holds")
     with replaced_folder(target, files=form.files, needed=form.needed) as folder:
         given = (folder, checkpoint.arrays, config)
         if form.has_own_vocabulary:

@@ -23,6 +23,7 @@ from bert_keras.checkpoints import (
     read_checkpoint,
     write_huggingface,
 )
+from bert_keras.checkpoints.huggingface import GENERATOR
 from bert_keras.checkpoints.model_types import check_architecture
 from bert_keras.checkpoints.names import DISCRIMINATOR
 from bert_keras.config import BertConfig
@@ -43,7 +44,7 @@ from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.pretrained_model import assign_scope
 from bert_keras.models.trainable_model import TrainableModel
 from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.task import GENERATOR, Pretraining, ReplacedTokenDetection
+from bert_keras.pretraining.task import Pretraining, ReplacedTokenDetection
 from bert_keras.runs.notes import prefixed, say
 from bert_keras.settings import PRECISIONS, check_choice, check_type
 from bert_keras.tasks.needs import named_scope

@@ -18,6 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_keras.checkpoints.huggingface import GENERATOR
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder, batch_inputs, named_inputs
 from bert_keras.model.heads import (
@@ -39,7 +40,6 @@ from bert_keras.model.replaced_tokens import (
 )
 
 MASKED_LM, REPLACED = "masked_lm", "replaced_token"  # names of outputs and losses
-GENERATOR = "generator"  # the scope of its weights, and its folder in the encoder's
 
 
 @dataclasses.dataclass(frozen=True)

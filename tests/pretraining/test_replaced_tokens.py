@@ -22,6 +22,7 @@ from bert_keras.model.replaced_tokens import (
     judgements,
     put_at,
 )
+from bert_keras.models.convert import convert
 from bert_keras.models.loading import load_model
 from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.plan import make_pretraining_plan
@@ -116,6 +117,9 @@ def test_a_run_has_the_scores_of_both_and_writes_both_folders(
     model = BertPretrainer.from_pretrained(copy)
     for weight, wanted in zip(model.weights, whole.model.weights, strict=True):
         np.testing.assert_array_equal(weight, wanted, err_msg=weight.path)
+    notes = convert(copy, place / "converted")
+    assert f"left out: the generator, which {copy / 'generator'} holds" in notes
+    assert not (place / "converted" / "generator").exists()
 
 
 @pytest.mark.slow
@@ -227,7 +231,7 @@ def test_bad_input(place: Path, whole: PretrainResult, tmp_path: Path) -> None:
     )
     refused(
         lambda: plan(SIZES.replace(model_type="distilbert", type_vocab_size=0)),
-        "`type_vocab_size` must be at least 2",
+        "`objective` must be masked for a model without segments",
     )
     refused(
         lambda: BertPretrainer(

@@ -51,7 +51,8 @@ class TrainableModel(BatchModel):
 
         `auto` takes optimizer, loss and metrics of the model's own training, as `fit`
         of a model that is not compiled does; with a `CategoricalCrossentropy`, the
-        accuracy reads one-hot labels, too.
+        accuracy reads one-hot labels, too. Where a layer computes in float16, the loss
+        is scaled unless `auto_scale_loss` is False.
         """
         if isinstance(optimizer, str) and optimizer == "auto":
             optimizer = self._own_optimizer()
@@ -64,6 +65,14 @@ class TrainableModel(BatchModel):
             if isinstance(loss, keras.losses.CategoricalCrossentropy):
                 metrics = [keras.metrics.CategoricalAccuracy(name="accuracy")]
         self.loss_weights = loss_weights
+        # Keras reads the policy of the model, which is not that of its encoder.
+        layers = self._flatten_layers()
+        is_float16 = any(layer.compute_dtype == "float16" for layer in layers)
+        scales = optimizer is not None and kwargs.get("auto_scale_loss", True)
+        if scales and is_float16:
+            optimizer = keras.optimizers.get(optimizer)
+            if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+                optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
         super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:

@@ -55,6 +55,17 @@ SOURCES = [[2, 5, 6, 7, 3], [2, 8, 3]]
 TARGETS = [[2, 9], [2, 10, 11, 4]]
 
 
+def test_the_decoder_computes_as_its_encoder_does():
+    encoder = BertEncoder(CONFIG, pooler=False, seed=1, dtype="mixed_bfloat16")
+    model = BertEncoderDecoder(encoder, SMALLER, seed=1)
+    blocks = model.decoder.blocks
+    assert {block.compute_dtype for block in blocks} == {"bfloat16"}
+    logits = model(batch(SOURCES, TARGETS))
+    expected = new(SMALLER)(batch(SOURCES, TARGETS))
+    np.testing.assert_allclose(logits, expected, atol=0.05)
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+
+
 @pytest.mark.parametrize("config", [None, SMALLER], ids=["same", "smaller"])
 def test_a_target_in_packed_rows_attends_to_its_own_source(config):
     model = new(config)

@@ -105,6 +105,21 @@ class TrainableModel(BatchModel):
             set_replica_seeds(self, self.distribute_strategy)
         return super().fit(*args, **kwargs)
 
+    def _maybe_symbolic_build(
+        self, iterator: Any = None, data_batch: Any = None
+    ) -> Any:
+        """Build the metrics on the first replica's part of a batch.
+
+        Keras builds them on the mean of the parts, which fails if these have unequal
+        numbers of rows, as where the first batch is also the last.
+        """
+        if iterator is not None and replica_count(self) > 1:
+            _, _, batches = next(iter(iterator))
+            part = self.distribute_strategy.experimental_local_results
+            data_batch = tf.nest.map_structure(lambda x: part(x)[0], next(batches))
+            iterator = None
+        super()._maybe_symbolic_build(iterator, data_batch)
+
     def train_step(self, *args: Any) -> Any:
         if replica_count(self) > 1:
             return self._step_together(*args, training=True)

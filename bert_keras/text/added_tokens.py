@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bert_keras.errors import ConfigError, shown
+from bert_keras.errors import ConfigError, received, shown
 from bert_keras.files.json_file import is_unicode
 
 _FLAGS = ("special", "single_word", "lstrip", "rstrip", "normalized")
@@ -79,7 +79,15 @@ class AddedToken:
 
 
 def added_tokens(values: Iterable[Any]) -> tuple[AddedToken, ...]:
-    """Return the tokens of texts, mappings and tokens, each content once."""
+    """Return the tokens of texts, mappings and tokens, each content once.
+
+    Raises:
+        ConfigError: one is wrong, or there is one text in place of a list of them.
+    """
+    if isinstance(values, str):  # each of its characters would be a token
+        raise ConfigError(
+            f"`added_tokens` must be a list of tokens; {received(values)}"
+        )
     found: dict[str, AddedToken] = {}
     for token in map(AddedToken.of, values):
         if found.setdefault(token.content, token) != token:

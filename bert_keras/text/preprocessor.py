@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, received
 from bert_keras.settings import LAYOUTS, TRUNCATIONS, check_choice, check_whole_number
 from bert_keras.text.normalization import as_strings
 from bert_keras.text.packing import (
@@ -230,14 +230,27 @@ class Preprocessor(keras.layers.Layer):
 
         Ragged int32 [B, None] each, without special tokens, not truncated.
         """
-        several = isinstance(texts, tuple | list)
-        if not several or all(isinstance(text, str | bytes) for text in texts):
-            # A list of strings is not a pair, and one string is not a batch.
+        # A list of strings is not a pair; a list of two tensors is.
+        is_pair = isinstance(texts, tuple) or (
+            isinstance(texts, list) and any(hasattr(each, "shape") for each in texts)
+        )
+        if not is_pair:
             return self.tokenizer(as_strings(texts)), None
+        if len(texts) != 2 or any(isinstance(each, str | bytes) for each in texts):
+            raise ConfigError(
+                "`texts` must be a list of strings, or for pairs a tuple of two lists; "
+                f"{received(texts)}"
+            )
         if self.on_pairs is not None:
             self.on_pairs()
-        first, second = texts
-        return self.tokenizer(as_strings(first)), self.tokenizer(as_strings(second))
+        first, second = (self.tokenizer(as_strings(each)) for each in texts)
+        sizes = first.shape[0], second.shape[0]
+        if None not in sizes and sizes[0] != sizes[1]:
+            raise ConfigError(
+                "`texts` must have a second text for each first one; received "
+                f"{sizes[0]} and {sizes[1]}"
+            )
+        return first, second
 
     def settings(self) -> dict[str, Any]:
         """Return all settings except the tokenizer, as plain values."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.errors import CheckpointError, ConfigError, one_line
+from bert_keras.errors import CheckpointError, ConfigError, one_line, received
 from bert_keras.settings import check_choice, check_whole_number
 from bert_keras.text import tokenizer_files as files
 from bert_keras.text.added_tokens import AddedToken
@@ -261,7 +261,9 @@ class WordPieceTokenizer(tf.Module):
         return self._id_of.value.get(token)
 
     def id_to_token(self, id: int) -> str:
-        """Return the token of an id."""
+        """Return the token of an id, also one of an array or a tensor."""
+        if getattr(id, "shape", None) == ():
+            id = np.asarray(id).item()
         check_whole_number("id", id, least=0, most=len(self) - 1)
         return self.vocabulary[id]
 
@@ -339,6 +341,8 @@ class WordPieceTokenizer(tf.Module):
             >>> tokenizer(["a covid19"]).to_list()
             [[4, 5]]
         """
+        if isinstance(tokens, str):  # each of its characters would be a token
+            raise ConfigError(f"`tokens` must be a list of tokens; {received(tokens)}")
         new = [
             AddedToken(t, special=special) if isinstance(t, str) else t for t in tokens
         ]
@@ -380,8 +384,7 @@ def _as_lists(ids: Any) -> list[Any]:
     if isinstance(ids, tf.RaggedTensor):
         return ids.to_list()
     if isinstance(ids, list | tuple):
-        parts = [_as_lists(i) if np.ndim(i) else i for i in ids]
-        return [int(i) if isinstance(i, np.integer) else i for i in parts]
+        return [_as_lists(i) if np.ndim(i) else i for i in ids]
     return np.atleast_1d(np.asarray(ids)).tolist()
 
 

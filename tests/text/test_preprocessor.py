@@ -1,5 +1,6 @@
 """`Preprocessor` as a Keras layer: in functional models, files and on JAX."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,29 @@ def test_config_round_trip() -> None:
 def test_other_inputs_are_refused(shape: tuple[int, ...], dtype: str) -> None:
     with pytest.raises(ConfigError, match="^texts of a model must be .keras.Input"):
         preprocessor()(keras.Input(shape, dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        ([["good", "bad"], ["bad", "day"]], "must be a list or a 1-D"),
+        (("good", "bad"), "for pairs a tuple of two lists; received ('good', 'bad')"),
+        ((["good"], ["bad"], ["day"]), "for pairs a tuple of two lists"),
+        ((["good"], ["bad", "day"]), "a second text for each first one; received 1"),
+        (["good", None], "must be strings; received [b'good', None]"),
+    ],
+)
+def test_texts_of_another_form_are_refused(texts: Any, told: str) -> None:
+    layer = preprocessor()
+    for action in (layer, layer.lengths):
+        with pytest.raises(ConfigError, match=f"`texts` .*{re.escape(told)}"):
+            action(texts)
+
+
+def test_a_list_of_two_tensors_is_a_pair() -> None:
+    layer, texts = preprocessor(), tf.constant(TEXTS)
+    found, expected = layer([texts, texts]), layer((TEXTS, TEXTS))
+    np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
 
 
 def test_tokens_of_a_symbolic_text_are_refused() -> None:

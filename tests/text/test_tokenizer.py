@@ -721,6 +721,23 @@ MARKS = [
 ]
 
 
+def test_added_tokens_are_no_single_text():
+    tokenizer = WordPieceTokenizer([*SPECIAL, "a", "b"])
+    with pytest.raises(ConfigError, match="`tokens` must be a list .* received 'ab'"):
+        tokenizer.add_tokens("ab")
+    with pytest.raises(ConfigError, match="`added_tokens` must be a list"):
+        WordPieceTokenizer(SPECIAL, added_tokens="ab")
+
+
+def test_ids_of_arrays_and_tensors_have_tokens():
+    tokenizer = WordPieceTokenizer([*SPECIAL, "a", "b"])
+    for one in (5, np.int64(5), tf.constant(5), np.array(5)):
+        assert tokenizer.id_to_token(one) == "a"
+        assert tokenizer.decode([one, 6]) == "a b"
+    with pytest.raises(ConfigError, match="`id` must be a whole number"):
+        tokenizer.id_to_token(np.float32(5.5))
+
+
 def test_hand_computed_added_tokens(tmp_path):
     tokenizer = WordPieceTokenizer(
         [*SPECIAL, "a", "un", "##ning", "run", "##un", "<", ">", "n"],

@@ -15,6 +15,7 @@ from bert_keras.data.holdout import Strata, stratified_holdout, uncovered_classe
 from bert_keras.data.memory import is_missing, unwrapped
 from bert_keras.data.table import as_columns
 from bert_keras.errors import ConfigError, DataError, first_of, received, shown
+from bert_keras.files.json_file import is_unicode
 from bert_keras.runs.notes import say
 from bert_keras.settings import check_share, options_of
 from bert_keras.tasks.base import Task, roles_with
@@ -76,11 +77,24 @@ def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
                         f"`{name}`{of} must have a value in each row; row {row} has "
                         f"{cell}"
                     )
-                if name == "x" and isinstance(cell, str) != isinstance(leaf[0], str):
+                is_text = isinstance(cell, str)
+                if name == "x" and is_text != isinstance(leaf[0], str):
                     raise DataError(
                         f"`x`{of} must hold one type of values; row {row} has "
                         f"{shown(cell)}, row 0 {shown(leaf[0])}"
                     )
+                if is_text and name == "sample_weight" or not _is_unicode(cell):
+                    rule = "numbers" if name == "sample_weight" else "Unicode text"
+                    raise DataError(
+                        f"`{name}`{of} must hold {rule}; row {row} has {shown(cell)}"
+                    )
+
+
+def _is_unicode(cell: Any) -> bool:
+    """Return whether the texts of a cell are without half of a surrogate pair."""
+    if isinstance(cell, list | tuple):
+        return all(map(_is_unicode, cell))
+    return not isinstance(cell, str) or is_unicode(cell)
 
 
 def check_not_one_hot(loss: Any, x: Any, y: Any, output: Any, *, of: str = "") -> None:

@@ -345,6 +345,17 @@ def test_rows_of_two_types(classifier: TaskModel) -> None:
     refused(lambda: classifier.predict("win a prize"), "`x` must be a list")
 
 
+def test_cells_that_tensorflow_cannot_read(classifier: TaskModel) -> None:
+    texts = ["win a prize", "half \ud800"]
+    refused(lambda: classifier.predict(texts), "`x` must hold Unicode text; row 1 has")
+    words = [["a", "b"], ["\ud800", "d"]]
+    refused(lambda: read_rows(Tags(("O", "B-x")), words), "`x` must hold Unicode")
+    refused(
+        lambda: classifier.fit(TEXTS[:2], LABELS[:2], sample_weight=[1.0, "1"]),
+        "`sample_weight` must hold numbers; row 1 has '1'",
+    )
+
+
 def test_a_task_that_draws_no_targets_needs_y(classifier: TaskModel) -> None:
     rows = tf.data.Dataset.from_tensor_slices(TEXTS).batch(4)
     for x in (TEXTS, rows, rows.map(lambda text: {"text": text})):

@@ -24,7 +24,7 @@ from bert_keras.model.block import Attention, Block
 from bert_keras.model.layers import moved, undrawn
 from bert_keras.model.lora import add_lora, has_lora
 from bert_keras.model.quantization import check_not_quantized, is_dense
-from bert_keras.settings import check_whole_number
+from bert_keras.settings import check_type, check_whole_number
 
 if TYPE_CHECKING:
     from bert_keras.checkpoints import Checkpoint
@@ -346,14 +346,16 @@ class BertEncoder(FromConfig, keras.Model):
         tables: embeddings of another encoder, whose tables and LayerNorm this one
             uses; a copy from its config alone has its own.
         seed: seed of initializers and dropout.
-        dtype: dtype policy: `float32`, `mixed_bfloat16` or `mixed_float16`.
+        dtype: dtype policy: `float32`, `mixed_bfloat16` or `mixed_float16`. A model of
+            your own on a `mixed_float16` encoder needs a `LossScaleOptimizer`, which
+            Keras adds only where `mixed_float16` is the global policy.
 
     Attributes:
         source: origin of the weights, usually a folder; `None` if they are random.
 
     Raises:
-        ConfigError: `outputs` or `attention` has another value, or fused attention is
-            to return its probabilities.
+        ConfigError: `config` is no `BertConfig`, `outputs` or `attention` has another
+            value, or fused attention is to return its probabilities.
 
     Example:
         >>> encoder = BertEncoder(BertConfig.from_preset("tiny"))
@@ -377,6 +379,7 @@ class BertEncoder(FromConfig, keras.Model):
         dtype: Any = None,
         name: str = "bert",
     ) -> None:
+        check_type("config", config, BertConfig)
         if attention == "fused" and "attentions" in outputs:
             raise ConfigError(
                 "`attention` must be 'written' for the output `attentions`; "
@@ -577,7 +580,7 @@ class BertEncoder(FromConfig, keras.Model):
         check_whole_number("rank", rank, least=1)
         if has_lora(self):
             raise ConfigError("`enable_lora` must be called once for an encoder")
-        add_lora(self, rank, seed=seed)
+        add_lora(self, rank, seed=seed, name="rank")
 
     @classmethod
     def from_pretrained(cls, path: str | Checkpoint, **settings: Any) -> BertEncoder:

@@ -39,6 +39,7 @@ def add_lora(
     *,
     seed: int | None = None,
     frozen: Sequence[keras.layers.Layer] = (),
+    name: str = "lora_rank",
 ) -> None:
     """Enable Keras's LoRA in an encoder's blocks and freeze their other weights.
 
@@ -50,11 +51,12 @@ def add_lora(
         rank: width of the matrices, less than the width of the kernels.
         seed: seed of the first matrix of each pair.
         frozen: layers that the model on the encoder does not train; they get no LoRA.
+        name: what messages call the rank.
     """
     width = encoder.config.hidden_size
     if rank >= width:
         raise ConfigError(
-            f"`lora_rank` must be below the encoder's width, {width}; received {rank}"
+            f"`{name}` must be below the encoder's width, {width}; received {rank}"
         )
     left_out = {id(layer) for layer in frozen}
     blocks = {
@@ -64,8 +66,8 @@ def add_lora(
     }
     if not blocks:
         raise ConfigError(
-            "`lora_rank` must be 0 where every block of the encoder is frozen; "
-            f"received {rank}"
+            f"`{name}` needs an encoder with a trainable block; received {rank} for "
+            "one with only frozen blocks"
         )
     encoder.embeddings.trainable = False
     for number, block in blocks.items():

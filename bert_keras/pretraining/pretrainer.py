@@ -92,6 +92,7 @@ class BertPretrainer(TrainableModel, keras.Model):
         seed: int | None = None,
         name: str = "pretrainer",
     ) -> None:
+        check_type("encoder", encoder, BertEncoder)
         task: Pretraining = Pretraining(next_sentence)
         if generator is not None:
             built = _generator_on(encoder, generator, next_sentence, seed)

@@ -551,6 +551,11 @@ def test_the_global_policy_is_the_default():
     assert outputs["pooled_output"].dtype == tf.bfloat16
 
 
+def test_a_config_of_another_type():
+    with pytest.raises(ConfigError, match="`config` must be a BertConfig; received 't"):
+        BertEncoder("tiny")
+
+
 # Round trips.
 
 

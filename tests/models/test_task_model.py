@@ -106,10 +106,27 @@ def test_lora_is_rejected_if_no_block_is_trained(
 def test_ranks_of_lora_that_do_not_fit(make_model: Callable[..., Any]) -> None:
     encoder = make_model(Classification(CLASSES)).backbone
     for rank in (0, "4", 16):
-        refused(lambda rank=rank: encoder.enable_lora(rank), "rank", str(rank))
+        refused(lambda rank=rank: encoder.enable_lora(rank), "`rank`", str(rank))
     assert len(encoder.trainable_weights) == len(encoder.weights)
     encoder.enable_lora(2)
     refused(lambda: encoder.enable_lora(2), "`enable_lora`", "once")
+
+
+def test_the_loss_of_an_encoder_in_float16_is_scaled(
+    make_model: Callable[..., Any],
+) -> None:
+    scaled = keras.optimizers.LossScaleOptimizer
+    model = make_model(Classification(CLASSES), dtype="mixed_float16")
+    for optimizer in ("auto", "adam", BertAdamW(1e-3), scaled(BertAdamW(1e-3))):
+        model.compile(optimizer)
+        assert type(model.optimizer) is scaled
+        assert type(model.optimizer.inner_optimizer) is not scaled
+    model.compile(BertAdamW(1e-3), auto_scale_loss=False)
+    assert type(model.optimizer) is BertAdamW
+    for dtype in ("float32", "mixed_bfloat16"):
+        model = make_model(Classification(CLASSES), dtype=dtype)
+        model.compile(BertAdamW(1e-3))
+        assert type(model.optimizer) is BertAdamW
 
 
 def test_arguments_of_another_type(make_model: Callable[..., Any]) -> None:

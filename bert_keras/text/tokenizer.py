@@ -34,8 +34,10 @@ _MOST_CHARACTERS = 1_000_000  # of a word; tf-text counts its bytes in 32 bits
 class WordPieceTokenizer(tf.Module):
     """Turn texts into the WordPiece ids that the `tokenizers` library gives.
 
-    Ids and offsets are equal for every string. `packing` adds the special tokens. Every
-    op is a TensorFlow op on the CPU, under any Keras backend.
+    Ids and offsets are equal for every string; only for a normalized added token with
+    `lstrip` or `rstrip`, the offsets of `tokenizers` include a CJK character beside it.
+    `packing` adds the special tokens. Every op is a TensorFlow op on the CPU, under any
+    Keras backend.
     `keras.export.ExportArchive.track` accepts the tokenizer.
 
     Args:

@@ -29,9 +29,8 @@ from bert_keras.serving.service import RequestRecord, Service
 
 STATIC = Path(__file__).parent / "static"
 # Probes send no key; the page, which asks for the key, contains no data of a model.
-_FREE_OF_KEYS = frozenset(("/v2/health/live", "/v2/health/ready", "/")) | {
-    f"/{file.name}" for file in STATIC.iterdir()
-}
+_PAGE = ("/", *(f"/{file.name}" for file in STATIC.iterdir()))
+_FREE_OF_KEYS = frozenset(("/v2/health/live", "/v2/health/ready", *_PAGE))
 _SENDING_SECONDS = 30.0  # for the client to read its answer
 # A browser must not guess a type, show our page inside another one, or let the page
 # run or request anything other than this server's own files.
@@ -76,7 +75,7 @@ class App:
             *EmbeddingApis(self._service).routes(),
             Route("/monitoring/prometheus/metrics", self._metrics),
             Route("/openapi.json", self._openapi),
-            *(Route(path, static) for path in ("/", "/{file}")),
+            *(Route(path, static) for path in _PAGE),
         ]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

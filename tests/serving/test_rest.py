@@ -367,6 +367,7 @@ def test_characters_are_counted_not_bytes(client: Client) -> None:
         ("POST", "/v1/models/spam:classify", 404),
         ("GET", "/v1/models/spam/", 404),
         ("GET", "/nothing", 404),
+        ("POST", "/decode", 404),
         ("GET", "/../../etc/passwd", 404),
         ("GET", "/%2e%2e/%2e%2e/server.py", 404),
         ("GET", "/..%2fserver.py", 404),

@@ -235,17 +235,27 @@ class _Client:
         return chosen, [items[at : at + size] for at in range(0, len(items), size)]
 
     def _rows(
-        self, signature: _Signature, items: list[Any], more: Mapping[str, Any]
+        self,
+        signature: _Signature,
+        items: list[Any],
+        more: Mapping[str, Any],
+        start: int,
     ) -> _Steps:
         """Request the answers to a batch; return a dict for each text.
 
-        `more` are further entries of the request.
+        `more` are further entries of the request, and `start` is the index of the first
+        text among all.
 
         Raises:
-            ServerError: the reply does not match the signature.
+            ServerError: the request failed, or the reply does not match the signature.
         """
         body = signature.body(items, more)
-        reply = yield from self._reply("POST", ":predict", body)
+        try:
+            reply = yield from self._reply("POST", ":predict", body)
+        except ServerError as error:
+            if not start:
+                raise
+            raise ServerError(f"{error} (of the texts from {start})") from None
         try:
             rows = signature.rows(reply["outputs"], len(items))
             lost = [int(count) for count in reply.get("truncated_tokens", ())]
@@ -270,7 +280,10 @@ class _Client:
         """
         yield from self._read_signatures()
         signature, batches = self._batches(texts, name)
-        parts = yield [self._rows(signature, batch, more) for batch in batches]
+        parts = yield [
+            self._rows(signature, batch, more, number * self.batch_size)
+            for number, batch in enumerate(batches)
+        ]
         return [row for part in parts for row in part]
 
     def _redacted(self, texts: Any, types: str | Sequence[str] | None) -> _Steps:
@@ -397,7 +410,7 @@ class _Client:
         Raises:
             ServerError: the request failed permanently.
         """
-        httpx = _httpx()
+        httpx, requested = _httpx(), 0.0
         wait = min(_FIRST_WAIT * 2 ** min(attempt, 10), _LONGEST_WAIT)
         wait *= random.uniform(0.5, 1)  # so that clients do not retry at the same time
         if isinstance(result, Exception):
@@ -411,12 +424,11 @@ class _Client:
         else:
             again = result.status_code in _BUSY
             reason = f"{result.status_code}: {_reason(result)}"
-            requested = _retry_after(result.headers.get("retry-after"))
-            wait = wait if requested is None else requested
-        if not again or attempt >= self.retries or wait > _LONGEST_WAIT:
+            requested = _retry_after(result.headers.get("retry-after", ""))
+        if not again or attempt >= self.retries or requested > _LONGEST_WAIT:
             tries = f" (after {attempt + 1} tries)" if attempt else ""
             raise ServerError(f"{self._place}: {reason}{tries}")
-        return wait
+        return requested + wait
 
     def _parsed(self, response: Any) -> Any:
         """Return the JSON of a response.
@@ -436,7 +448,7 @@ class Client(_Client):
     """Queries a served model, with the answers of `Predictor.predict`.
 
     If the server is busy (429, 502, 503) or unreachable, a request is retried after
-    0.25, 0.5, 1 … seconds, or after the time in `Retry-After`. Needs httpx:
+    0.25, 0.5, 1 … seconds, and the time in `Retry-After` before. Needs httpx:
     `pip install 'bert_keras[client]'`.
 
     Args:
@@ -734,16 +746,14 @@ def _reason(response: httpx.Response) -> str:
     return one_line(message)
 
 
-def _retry_after(value: str | None) -> float | None:
-    """Return the seconds of a `Retry-After` header: a number, or a date."""
-    if value is None:
-        return None
+def _retry_after(value: str) -> float:
+    """Return the seconds of a `Retry-After` header: a number or a date; else 0."""
     if value.strip().isdecimal():
         return float(value)
     try:
         then = email.utils.parsedate_to_datetime(value)
     except ValueError:
-        return None
+        return 0.0
     if then.tzinfo is None:
         then = then.replace(tzinfo=datetime.timezone.utc)
     now = datetime.datetime.now(datetime.timezone.utc)

@@ -97,6 +97,14 @@ def test_texts_go_in_batches_and_come_back_in_order(stub: Stub, kind: str) -> No
     assert bodies(stub)[0]["signature_name"] == "serving_default"
 
 
+def test_the_place_of_a_rejected_batch_is_told(stub: Stub) -> None:
+    with Client(stub.url, model="m", batch_size=3) as client:
+        client.predict(["a"])  # which reads the signatures
+        first = '{"outputs": {"text": ["a", "a", "a"], "length": [1, 1, 1]}}'
+        stub.failures += [(200, {}, first), (400, {}, '{"error": "x at index 1"}')]
+        refused(lambda: client.predict(["a"] * 5), "x at index 1 (of the texts from 3)")
+
+
 def test_requests_of_the_async_client_overlap() -> None:
     most, now = [], []
 
@@ -163,7 +171,7 @@ def test_a_request_to_a_busy_server_is_retried(
     assert ask(kind, stub, ["a"])[0]["text"] == "a"
     first, asked, third = waits
     assert 0.125 <= first <= 0.25
-    assert asked == 7.0
+    assert 7.25 <= asked <= 7.5  # or all clients of our server came back at once
     assert 0.5 <= third <= 1.0
 
 
@@ -341,13 +349,12 @@ def test_a_confidence_ranks_nothing() -> None:
 def test_retry_after_is_seconds_or_a_date() -> None:
     now = datetime.datetime.now(datetime.timezone.utc)
     later = email.utils.format_datetime(now + datetime.timedelta(seconds=40))
-    assert 38 < (_retry_after(later) or 0) <= 40
+    assert 38 < _retry_after(later) <= 40
     plain = later.replace("+0000", "-0000")  # a date without a zone is read as UTC
-    assert 38 < (_retry_after(plain) or 0) <= 40
+    assert 38 < _retry_after(plain) <= 40
     assert _retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
     assert _retry_after("3") == 3.0
-    assert _retry_after("soon") is None
-    assert _retry_after(None) is None
+    assert _retry_after("soon") == _retry_after("") == 0
 
 
 # Each task.

@@ -56,7 +56,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         parser,
         "output",
         "FILE",
-        "HTML page to write, which opens offline; FILE.jsonl: the attributions",
+        "page to write, FILE.html, which opens offline; FILE.jsonl: the attributions",
         required=True,
     )
     add_word(parser, "method", ATTRIBUTIONS, "how the answer is attributed to words")
@@ -125,6 +125,12 @@ def run_explain(options: argparse.Namespace) -> None:
     from bert_keras.files.atomic import check_output_place
 
     check_output_place("output", options.output, places_of(options, "model", "input"))
+    endings = (".html", ".htm", *([".jsonl"] if options.view == "words" else ()))
+    if not options.output.lower().endswith(endings):
+        raise ConfigError(
+            f"`--output` must end in {' or '.join(endings)} for --view {options.view}; "
+            f"received {options.output}"
+        )
     for name, (views, default) in _OF_VIEWS.items():
         given = getattr(options, name)
         if options.view not in views and given != default:
@@ -166,6 +172,7 @@ def run_explain(options: argparse.Namespace) -> None:
 def _explain_words(options: argparse.Namespace) -> Explanations:
     from bert_keras.explanations.explainer import explain
     from bert_keras.explanations.items import reading_task
+    from bert_keras.inference.answered_rows import BlankTexts
     from bert_keras.inference.predictor import load_predictor
 
     predictor = load_predictor(
@@ -174,7 +181,9 @@ def _explain_words(options: argparse.Namespace) -> Explanations:
     task = reading_task(with_settings(predictor.model, options, uses=["answers"]))
     if options.mistakes is None:
         labels = _true_labels(options)
-        items: Any = [item for _, item, _ in given_texts(options, task, piped_lines())]
+        given = given_texts(options, task, piped_lines())
+        blank = BlankTexts(task, "error", "TEXT" if options.texts else "stdin")
+        items: Any = [row.item for row in blank.rows(given)]
     else:
         labels, columns = [], chosen_columns(options)
         items = predictor.model.task.read(

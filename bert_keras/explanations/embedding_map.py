@@ -119,6 +119,7 @@ def map_texts(
             f"`texts` must be at least {least} for the projection {projection}; "
             f"{received(len(strings))}"
         )
+    project = None if projection == "pca" else _projector(projection, seed)
     if isinstance(labels, str):
         check_choice("labels", labels, ("predicted",))
         labels = _predicted(model, strings, batch_size)
@@ -128,7 +129,6 @@ def map_texts(
             f"`labels` must be as many as the texts, {len(strings)}; "
             f"{received(len(names))}"
         )
-    project = None if projection == "pca" else _projector(projection, seed)
     vectors = embed(model, strings, batch_size=batch_size, **settings)
     shares = None
     if project is None:

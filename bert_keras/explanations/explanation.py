@@ -137,7 +137,7 @@ class Explanations(list[Explanation]):
         Raises:
             DataError: it cannot be written.
         """
-        if Path(path).suffix == ".jsonl":
+        if Path(path).suffix.lower() == ".jsonl":
             named = {"model": self.model}
             lines = (json_text({**named, **each.to_dict()}) for each in self)
             return write_file(path, "".join(f"{line}\n" for line in lines))

@@ -977,11 +977,13 @@ def test_explain_shows_attention_and_a_map(
 def test_explain_names_what_is_wrong(
     fail: Fail, spam_folder: Path, spam_file: Path, tmp_path: Path
 ) -> None:
-    told = fail("explain", spam_folder, "hi", "--output", tmp_path / "p", "--target=x")
+    told = fail("explain", spam_folder, "hi", "--output=p.html", "--target=x")
     assert "`target` must be one of ham, promo, spam" in told
     told = fail("explain", spam_folder, "--input", spam_file, "--output", spam_file)
     assert "`output`" in told
-    told = fail("explain", spam_folder, "hi", "--view=map", "--target=x", "--output=p")
+    told = fail(
+        "explain", spam_folder, "hi", "--view=map", "--target=x", "--output=p.html"
+    )
     assert "`--target` is for --view words" in told
     tsv = write_tsv(tmp_path / "p.tsv", [("text", "text_pair"), ("a", "b"), ("c", "d")])
     for options, part in (
@@ -994,8 +996,12 @@ def test_explain_names_what_is_wrong(
             ["hi", "--set", "positive_class=spam"],
             "on answers: it is for scores",
         ),
+        (["hi", "", "--method=occlusion"], "TEXT:2: `text` is empty"),
     ):
-        assert part in fail("explain", spam_folder, *options, "--output", "p")
+        assert part in fail("explain", spam_folder, *options, "--output", "p.html")
+    for view, output in (("words", "p.csv"), ("attention", "p.jsonl"), ("map", "p")):
+        told = fail("explain", spam_folder, "hi", "--view", view, "--output", output)
+        assert told.endswith(f" for --view {view}; received {output}")
 
 
 def test_features_are_a_file(

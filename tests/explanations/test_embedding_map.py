@@ -82,12 +82,12 @@ def test_wrong_settings_are_refused(
         map_texts(encoder_folder, texts, **changes)
 
 
-def test_a_missing_package_is_named(
-    encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_missing_package_is_named_before_texts_are_read(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(ConfigError, match=r"package umap: .* 'bert_keras\[maps\]'"):
-        map_texts(encoder_folder, [*TEXTS, "lunch"], projection="umap")
+        map_texts("no/model", [*TEXTS, "lunch"], labels="predicted", projection="umap")
 
 
 PACKAGES = {"tsne": "sklearn.manifold", "umap": "umap"}

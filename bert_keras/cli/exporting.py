@@ -34,7 +34,7 @@ from bert_keras.cli.options import (
 )
 from bert_keras.cli.prediction import add_positive_class, set_positive_class
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.runs.notes import say
+from bert_keras.runs.notes import collected, say
 from bert_keras.settings import (
     CARD,
     EXPORT_FORMATS,
@@ -281,12 +281,13 @@ def _compare_to_float32(
     with_settings(exact.model, options, uses=_EXPORTED)
     for name, predictor in ((options.precision, Predictor(model)), ("float32", exact)):
         say(f"{name}, {options.dev}:")
-        scores = evaluate(
-            predictor,
-            options.dev,
-            columns=chosen_columns(options),
-            header=options.header,
-        )
+        with collected(shown=name != "float32"):  # notes on the same rows
+            scores = evaluate(
+                predictor,
+                options.dev,
+                columns=chosen_columns(options),
+                header=options.header,
+            )
         say(score_table(scores))
 
 

@@ -183,7 +183,8 @@ def run_predict(options: argparse.Namespace) -> None:
     blank.report()
     for line in predictor.truncated(truncation):
         say(line)
-    if predictor.answering.runs_keras:
+    # A graph in 16 bits takes longer to make, which a single batch does not win back.
+    if predictor.answering.runs_keras and blank.seen > options.batch_size:
         suggest_bfloat16(options, "answered 1.8 times as fast")
 
 

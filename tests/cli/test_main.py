@@ -280,10 +280,22 @@ def test_predict_a_file(run: Run, spam_folder: Path, tmp_path: Path, name: str) 
     assert [row["text"] for row in rows] == ["free cash", "see you"]
 
 
-def test_predict_lines_of_standard_input(run: Run, spam_folder: Path, stdin) -> None:
+@pytest.mark.parametrize(("batch_size", "is_told"), [(2, True), (3, False)])
+def test_predict_lines_of_standard_input(
+    spam_folder: Path,
+    stdin: Callable[[bytes], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    batch_size: int,
+    is_told: bool,
+) -> None:
+    monkeypatch.setattr("bert_keras.runs.environment.computes_bfloat16", lambda: True)
     stdin("free cash\r\n\né 日本".encode())
-    rows = objects(run("predict", spam_folder, "--batch-size", 2))
-    assert [row["text"] for row in rows] == ["free cash", "", "é 日本"]
+    assert main(["predict", str(spam_folder), f"--batch-size={batch_size}"]) == 0
+    output, notes = capfd.readouterr()
+    assert [row["text"] for row in objects(output)] == ["free cash", "", "é 日本"]
+    # Graphs in 16 bits are worth making for several batches.
+    assert ("can compute in bfloat16" in notes) == is_told
 
 
 EMPTY = {
@@ -472,15 +484,14 @@ def test_export_and_info(run: Run, spam_folder: Path, tmp_path: Path) -> None:
 def test_export_in_bfloat16_tells_size_and_scores(
     spam_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    rows = "".join(f"{text}\t{label}\n" for text, label in ROWS)
-    dev = tmp_path / "dev.tsv"
-    dev.write_text(f"text\tlabel\n{rows}", encoding="utf-8")
+    rows = [("text", "label"), *ROWS, ("win cash " * 99, "spam")]
+    dev = write_tsv(tmp_path / "dev.tsv", rows)
     words = ["export", spam_folder, tmp_path / "half", "--dev", dev]
     assert main([*map(str, words), "--precision", "mixed_bfloat16"]) == 0
     output, notes = capfd.readouterr()
     assert output == f"{tmp_path / 'half' / '1'}\n"
     assert "mixed_bfloat16: " in notes and " MB in float32" in notes
-    assert notes.count("Accuracy") == 2
+    assert notes.count("\n  Accuracy ") == 2 and notes.count("is truncated to") == 1
 
 
 def test_info_of_the_machine(run: Run, fail: Fail, spam_folder: Path) -> None:

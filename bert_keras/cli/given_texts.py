@@ -128,7 +128,7 @@ class Lines:
             try:
                 yield line.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                message = f"must be UTF-8: {error}"
+                message = f"must be UTF-8; byte 0x{line[error.start]:02x} is not"
                 raise DataError(message, path="stdin", line=number) from None
 
     def wait(self) -> bool:

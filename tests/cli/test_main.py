@@ -728,7 +728,9 @@ def test_a_line_of_standard_input_without_tab(
 
 def test_standard_input_that_is_not_utf8(fail: Fail, spam_folder: Path, stdin) -> None:
     stdin(b"fine\n\xff\n")
-    assert "stdin:2: must be UTF-8" in fail("predict", spam_folder)
+    assert fail("predict", spam_folder).endswith(
+        "stdin:2: must be UTF-8; byte 0xff is not"
+    )
 
 
 def test_texts_and_a_file(fail: Fail, spam_folder: Path, spam_file: Path) -> None:

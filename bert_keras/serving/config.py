@@ -159,6 +159,11 @@ class ServeConfig:
             given, usual = getattr(self, name), options_of(type(self))[name].default
             if not getattr(self, needed) and given != usual:
                 raise ConfigError(f"`{name}` needs `{needed}`; received {given}")
+        if self.no_grpc and self.grpc_port is not None:
+            raise ConfigError(
+                "`grpc_port` must be left out with `no_grpc`; received "
+                f"{self.grpc_port}"
+            )
         if self.candidates is not None and self.candidates < self.index_top:
             raise ConfigError(
                 f"`candidates` must be at least `index_top`, {self.index_top}; "

@@ -171,7 +171,9 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     message = "no_such_package: pip install 'bert_keras[serving]'"
     refused(lambda: server_module._with_grpc(ServeConfig(grpc_port=8500)), message)
     assert not server_module._with_grpc(ServeConfig())
-    assert not server_module._with_grpc(ServeConfig(grpc_port=1, no_grpc=True))
+    assert not server_module._with_grpc(ServeConfig(no_grpc=True))
+    told = "`grpc_port` must be left out with `no_grpc`; received 1"
+    refused(lambda: ServeConfig(grpc_port=1, no_grpc=True), told)
     monkeypatch.setattr(server_module, "_HTTP_PACKAGES", ("no_such_package",))
     with pytest.raises(BertKerasError, match="no_such_package"):
         Server([])

@@ -182,7 +182,8 @@ def _explain_words(options: argparse.Namespace) -> Explanations:
     if options.mistakes is None:
         labels = _true_labels(options)
         given = given_texts(options, task, piped_lines())
-        blank = BlankTexts(task, "error", "TEXT" if options.texts else "stdin")
+        place = options.input or ("TEXT" if options.texts else "stdin")
+        blank = BlankTexts(task, "error", place)
         items: Any = [row.item for row in blank.rows(given)]
     else:
         labels, columns = [], chosen_columns(options)

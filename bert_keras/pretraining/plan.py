@@ -230,6 +230,13 @@ def make_pretraining_plan(
     files = [find_files(place, tokenizer) for place in places]
     check_sizes(sizes, tokenizer, files)
     notes = [*checkpoint.notes, *tokenizer.notes, *start.added] if checkpoint else []
+    if held_out is not None and os.path.realpath(held_out) in map(
+        os.path.realpath, places
+    ):
+        notes.append(
+            "the held-out data is also trained on: its scores say nothing about other "
+            f"text; {os.fspath(held_out)}"
+        )
     sizes = _directed(sizes, checkpoint, config, notes)
     to_theirs(sizes.to_dict())  # before training: a folder can hold the model
     generator = _generator(sizes, checkpoint, config)

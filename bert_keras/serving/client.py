@@ -28,6 +28,7 @@ from bert_keras.errors import (
     ConfigError,
     DataError,
     ServerError,
+    counted,
     needs,
     one_line,
     shown,
@@ -263,8 +264,8 @@ class _Client:
                 self._told = True
                 count = sum(map(bool, lost))
                 say(
-                    f"{count:,} of {len(items):,} texts are truncated: {sum(lost):,} "
-                    f"tokens are not read by {self._place}"
+                    f"texts truncated by {self._place}: {count:,} of {len(items):,}, "
+                    f"{counted(sum(lost), 'tokens')} in all"
                 )
             return rows
         except (KeyError, TypeError, ValueError, IndexError) as error:

@@ -188,6 +188,9 @@ def test_a_plan_has_the_reason_and_the_option_of_each_choice(
     assert plan.estimate.seconds == 0
     assert found["next sentence"][:2] == ("trained", "the data has pairs")
     assert found["held out"][0] == "up to 32 examples, every 6 steps and at the end"
+    assert not plan.notes
+    told = choices(tmp_path / "run", held_out=place / "dynamic")[0].notes
+    assert [note for note in told if note.startswith("the held-out data is also")]
     refused(
         lambda: choices(place / "whole", learning_rate=1e-4),
         "holds a run with another `learning_rate`: 0.003",

@@ -58,7 +58,7 @@ def test_truncated_texts_are_told_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def rate(*given: Any) -> float:
-        say("1 of 1 texts are truncated: 3 tokens are not read by http://127.0.0.1")
+        say("texts truncated by http://127.0.0.1: 1 of 1, 3 tokens in all")
         return 2.0
 
     class Process:

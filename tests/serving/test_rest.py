@@ -466,4 +466,4 @@ def test_tokens_that_are_not_read_are_told(
     with OwnClient(server.url, model=model) as own:
         assert len(own.predict(texts)) == len(own.predict(texts)) == 2
     err = capsys.readouterr().err
-    assert err.count("1 of 2 texts are truncated: 18 tokens are not read") == 1
+    assert err.count(": 1 of 2, 18 tokens in all") == 1

@@ -538,8 +538,14 @@ def set_positive_class(model: Any, name: str | None) -> None:
     """Let a model score pairs by the probability of a class, if one is named."""
     from bert_keras.tasks.base import changed
 
-    if name is not None:
-        model.task = changed(model.task, positive_class=name)
+    if name is None:
+        return
+    if not hasattr(model.task, "positive_class"):
+        raise ConfigError(
+            f"`--positive-class` is for a model that classifies pairs; received {name} "
+            f"for a model of the task {model.task.name}"
+        )
+    model.task = changed(model.task, positive_class=name)
 
 
 def _documents(options: argparse.Namespace) -> Columns:

@@ -213,6 +213,8 @@ def test_a_search_is_reranked(
     assert "--max-length 32 applies to the vectors only" in shown.err
     lines = [json.loads(line) for line in shown.out.splitlines()]
     assert [line["line"] - 1 for line in lines] == [row["line"] for row in wanted]
+    assert main([*given, *reranking, "--positive-class", "1"]) == 2
+    assert "received 1 for a model of the task reranking" in capsys.readouterr().err
     assert main([*given, *reranking, "--rerank-weight", "0.5"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     sums = {

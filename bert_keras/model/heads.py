@@ -108,8 +108,11 @@ class PooledHead(Configured, keras.layers.Dense):
     def on(
         cls, encoder: Any, units: int, *, seed: int | None, **settings: Any
     ) -> PooledHead:
-        """Return a head with the dropout, initializer and dtype of a `BertEncoder`."""
-        settings = {"dtype": encoder.dtype_policy, **settings}
+        """Return a head with the dropout and initializer of a `BertEncoder`.
+
+        Like all heads, it computes in Keras's global dtype policy, whatever the
+        encoder's precision.
+        """
         return cls.of(encoder.config, units=units, seed=seed, **settings)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
@@ -210,9 +213,7 @@ class MaskedLMHead(Configured, keras.layers.Layer):
     def on(cls, encoder: Any, *, seed: int | None = None) -> MaskedLMHead:
         """Return the head that fits a `BertEncoder`."""
         act = encoder.config.masked_lm_act
-        return cls.of(
-            encoder.config, hidden_act=act, seed=seed, dtype=encoder.dtype_policy
-        )
+        return cls.of(encoder.config, hidden_act=act, seed=seed)
 
     def build(self, *_: Any) -> None:
         with keras.name_scope("predictions"):

@@ -121,7 +121,7 @@ class ReplacedTokenHead(Configured, keras.layers.Layer):
     @classmethod
     def on(cls, encoder: Any, *, seed: int | None = None) -> ReplacedTokenHead:
         """Return the head that fits a `BertEncoder`."""
-        return cls.of(encoder.config, seed=seed, dtype=encoder.dtype_policy)
+        return cls.of(encoder.config, seed=seed)
 
     def build(self, *_: Any) -> None:
         self.dense.build((None, None, self.hidden_size))

@@ -286,7 +286,7 @@ class TextVector(LongTexts):
         states = self.states(encoder, inputs)
         if len(states) == 1:
             return states[0]
-        return pooling.LayerMix(self.combine_layers, dtype=encoder.dtype_policy)(states)
+        return pooling.LayerMix(self.combine_layers)(states)
 
     def states(self, encoder: BertEncoder, inputs: Batch) -> list[Any]:
         """Return the Keras tensors of the chosen hidden states, each [R, T, H]."""

@@ -205,6 +205,13 @@ def test_where_it_starts_is_told(
     assert any("head for replaced tokens" in note for note in notes)
 
 
+def test_the_generator_has_the_precision_of_the_encoder() -> None:
+    encoder = BertEncoder(NARROW, pooler=False, dtype="mixed_bfloat16")
+    sizes = generator_config(NARROW, 0.5)
+    model = BertPretrainer(encoder, next_sentence=False, generator=sizes)
+    assert model.generator.blocks[0].compute_dtype == "bfloat16"
+
+
 def test_bad_input(place: Path, whole: PretrainResult, tmp_path: Path) -> None:
     def plan(sizes: Any = SIZES, **changes: Any) -> Any:
         vocab = place / "vocab" if isinstance(sizes, BertConfig) else None

@@ -600,7 +600,6 @@ class FeatureTagging(FeatureTaggingSettings, TaggingTask):
             dropout_rate=encoder.config.hidden_dropout_prob,
             initializer_range=encoder.config.initializer_range,
             seed=seed,
-            dtype=encoder.dtype_policy,
         )
         states = encoder(inputs, training=False)["hidden_states"]
         return head(states, inputs["padding_mask"], inputs["sequence_ids"])

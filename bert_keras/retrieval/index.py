@@ -218,20 +218,7 @@ class SearchIndex:
         if index is not None:
             check_output_place("index", index, {"source": source})
         check_dtype(dtype or "float32", index)
-        texts = as_strings(texts)
-        if not texts:
-            raise DataError("`texts` must be at least one; received none")
-        ids = None if ids is None else as_strings(ids, name="ids")
-        for name, given in (("texts", texts), ("ids", ids or [])):
-            for row, each in enumerate(given if index is not None else []):
-                if not is_unicode(each):
-                    raise DataError(
-                        f"each item of `{name}` must be Unicode text for `index`; "
-                        f"received half of a surrogate pair at index {row}"
-                    )
-        repeated = [name for name, n in Counter(ids or ()).items() if name and n > 1]
-        if repeated:
-            say(f"several texts have the same id: {first_of(repeated)}")
+        texts, ids = _checked(texts, ids, is_stored=index is not None)
         predictor = load_embedder(source, **settings)
         store = store_of(predictor.model.task, dtype)
         if index is not None and is_parquet(index) and store.kind != "dense":
@@ -443,6 +430,32 @@ class SearchIndex:
         """Return the rows nearest to each vector, as far as they are found."""
         near, _ = self.nearest(vectors, count)
         return [[int(row) for row in rows if row >= 0] for rows in near]
+
+
+def _checked(
+    texts: Iterable[str], ids: Iterable[str] | None, *, is_stored: bool
+) -> tuple[list[str], list[str] | None]:
+    """Return texts and their ids as lists; a repeated id is told.
+
+    Raises:
+        DataError: there is no text, one is no string, or cannot be stored.
+    """
+    given = {"texts": as_strings(texts)}
+    if not given["texts"]:
+        raise DataError("`texts` must be at least one; received none")
+    if ids is not None:
+        given["ids"] = as_strings(ids, name="ids")
+    for name, items in given.items() if is_stored else ():
+        for row, each in enumerate(items):
+            if not is_unicode(each):
+                raise DataError(
+                    f"each item of `{name}` must be Unicode text for `index`; "
+                    f"received half of a surrogate pair at index {row}"
+                )
+    counts = Counter(given.get("ids", ()))
+    if repeated := [name for name, n in counts.items() if name and n > 1]:
+        say(f"several texts have the same id: {first_of(repeated)}")
+    return given["texts"], given.get("ids")
 
 
 def reranked(

@@ -443,6 +443,14 @@ class Task(PlainSettings, abc.ABC):
         """
         return self
 
+    def start_from(self, model: Any, columns: Columns) -> list[str]:
+        """Set new weights by the rows from which a model will learn; return notes."""
+        return []
+
+    def is_new(self, path: str) -> bool:
+        """Return whether a weight uses `new_learning_rate`: it is not the encoder's."""
+        return not path.startswith("bert/")
+
     def unfold(self, model: keras.Model) -> None:
         """Undo what `finalize` folded into the weights of a head, to train it further.
 

@@ -459,7 +459,7 @@ class Generation(GenerationSettings, LongTextTask):
     def is_new(self, path: str) -> bool:
         if not _is_new(self.decoder):
             return "/crossattention/" in path or path.startswith("enc_to_dec_proj/")
-        return not path.startswith("bert/")
+        return super().is_new(path)
 
     def loss(self) -> keras.losses.Loss:
         return SmoothedCrossentropy(self.label_smoothing)

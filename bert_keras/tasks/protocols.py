@@ -247,31 +247,6 @@ def start(task: Task, model: keras.Model, checkpoint: Checkpoint) -> list[str] |
 
 
 @runtime_checkable
-class StartingFromRows(Protocol):
-    """Sets new weights of a model by the rows from which it will learn."""
-
-    def start_from(self, model: Any, columns: Columns) -> list[str]:
-        """Set them; return notes on them."""
-        ...
-
-
-@runtime_checkable
-class PartlyNew(Protocol):
-    """Weights outside of the encoder are pretrained, too."""
-
-    def is_new(self, path: str) -> bool:
-        """Return whether a weight uses `new_learning_rate`."""
-        ...
-
-
-def is_new_weight(task: Task, path: str) -> bool:
-    """Return whether a weight uses `new_learning_rate`: it is not the encoder's."""
-    if isinstance(task, PartlyNew):
-        return task.is_new(path)
-    return not path.startswith("bert/")
-
-
-@runtime_checkable
 class Linear(Protocol):
     """A linear head on one vector of a text, which can be fitted on fixed vectors."""
 

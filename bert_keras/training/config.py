@@ -323,12 +323,12 @@ class TrainConfig:
             share: of the rate by default.
         """
         from bert_keras.tasks.base import default_learning_rate
-        from bert_keras.tasks.protocols import PartlyNew
+        from bert_keras.tasks.protocols import Writing
 
         if self.learning_rate is not None:
             return self
         rate = share * default_learning_rate(task, hidden_size, few_updates=few_updates)
-        if not self.lora_rank or isinstance(task, PartlyNew):
+        if not self.lora_rank or isinstance(task, Writing):
             return dataclasses.replace(self, learning_rate=rate)
         rate /= task.needs.rate_times
         return dataclasses.replace(

@@ -35,7 +35,7 @@ from bert_keras.runs.notes import collected, say
 from bert_keras.settings import ALL_LAYERS
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, default_learning_rate, replaced
-from bert_keras.tasks.protocols import StartingFromRows, training_examples
+from bert_keras.tasks.protocols import training_examples
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.choices import (
@@ -373,7 +373,7 @@ def model_of(plan: Plan, devices: Devices) -> TaskModel:
     # Of several processes, each would compute other weights, by rounding.
     is_new = not model.has_pretrained_head and devices.workers == 1
     started: list[str] = []
-    if is_new and isinstance(model.task, StartingFromRows):
+    if is_new:
         with devices.strategy.scope():
             started = model.task.start_from(model, plan.rows["train"])
     layers = {line.partition(":")[0] for line in started}

@@ -22,7 +22,7 @@ from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.models.objective import Objective, TaskObjective, Teaching
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.notes import say
-from bert_keras.tasks.protocols import is_new_weight, training_examples
+from bert_keras.tasks.protocols import training_examples
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.distillation import Distillation
 from bert_keras.training.rows import TrainingRows
@@ -266,7 +266,7 @@ def new_optimizer(
     new: list[str] = []
     if rate is not None and model is not None:
         paths = [weight.path for weight in model.trainable_variables]
-        new = [path for path in paths if is_new_weight(model.task, path)]
+        new = [path for path in paths if model.task.is_new(path)]
     factor = (rate or 0.0) / schedule.peak_learning_rate
     return optimizer_of(config, schedule, factors=dict.fromkeys(new, factor))
 

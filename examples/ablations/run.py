@@ -1,4 +1,4 @@
-"""The paper's ablations at a size for two cores and forty minutes.
+"""The paper's ablations at a size for two cores.
 
     python examples/ablations/run.py WORK [--steps 800] [--seeds 1] [--tables 1 2 3 4]
 
@@ -23,9 +23,9 @@ NOTES = """
 Each row is one setting. The tables show large effects, and how far a model of that size
 and kind gets in the same number of steps on the same text.
 They do not reproduce the paper. Its models are about a hundred times larger and see
-{times:,.0f} times the tokens, and its tasks are different. With
-a thousand paragraphs, two standard errors are 3 points of accuracy; with 23 sentences,
-one name is worth several points of F1, so small differences are within chance.
+{times:,.0f} times the tokens, and its tasks are different. With a thousand paragraphs,
+two standard errors are 3 points of accuracy; with 23 sentences, one name is worth
+several points of F1, so small differences are within chance.
 A row with a perplexity above 500 has only learned word frequencies: training ended
 before it left the plateau on which every row starts. This shows how training starts,
 not where it would end.

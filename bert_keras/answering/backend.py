@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from bert_keras.answering.answering import Answering
 from bert_keras.lazy_names import deferred
 from bert_keras.tasks.base import Batch, Task
-from bert_keras.tasks.protocols import respond
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -74,7 +73,7 @@ class Backend:
             scored: whether the answers are for the task's `score` rather than users.
         """
         preprocessor = preprocessor or self.graph_preprocessor
-        return respond(self.task, texts, preprocessor, self.infer, scored=scored)
+        return self.task.respond(texts, preprocessor, self.infer, scored=scored)
 
 
 class _WithTask(Backend):

@@ -26,7 +26,7 @@ def gains_by_freezing(model: Any) -> bool:
     """
     return (
         isinstance(model, keras.Model)
-        and model.backbone.blocks[0].compute_dtype in ("bfloat16", "float16")
+        and model.backbone.compute_dtype in ("bfloat16", "float16")
         and replica_count(model) == 1
     )
 

@@ -171,14 +171,13 @@ def run_explain(options: argparse.Namespace) -> None:
 
 def _explain_words(options: argparse.Namespace) -> Explanations:
     from bert_keras.explanations.explainer import explain
-    from bert_keras.explanations.items import reading_task
     from bert_keras.inference.answered_rows import BlankTexts
     from bert_keras.inference.predictor import load_predictor
 
     predictor = load_predictor(
         options.model, task=options.task, classes=given_classes(options)
     )
-    task = reading_task(with_settings(predictor.model, options, uses=["answers"]))
+    task = with_settings(predictor.model, options, uses=["answers"]).paired()
     if options.mistakes is None:
         labels = _true_labels(options)
         given = given_texts(options, task, piped_lines())

@@ -4,7 +4,7 @@ A number is differentiable and does not saturate: for a class, a choice, an enti
 start, an end or a masked word it is the log-odds of the answer against all others, or
 against another one; for multi-label, the logit of the label; for regression the number
 itself; for two embeddings their cosine. Which number it is, a task says in `explained`,
-see `tasks.protocols.Explainable`.
+see `explained` of `tasks.base.Task`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from bert_keras.explanations import attribution
 from bert_keras.explanations.attribution import METHODS, Result
 from bert_keras.explanations.explanation import Explanation, Explanations
 from bert_keras.explanations.graphs import graphs_of, number_functions
-from bert_keras.explanations.items import item_of, reading_task, targets_of
+from bert_keras.explanations.items import item_of, targets_of
 from bert_keras.explanations.mistakes import Mistake, find_mistakes
 from bert_keras.inference.predictor import Predictor, load_predictor, parts_of
 from bert_keras.models.task_model import TaskModel
@@ -34,7 +34,7 @@ from bert_keras.settings import (
     check_choice,
     check_whole_number,
 )
-from bert_keras.tasks.protocols import ExplainedInPairs
+from bert_keras.tasks.base import overrides
 
 _MOST_OF_A_TEXT = 32_768  # tokens of the windows of a text, with their activations
 _MOST_TOKENS = 4096  # computed at once: gradients keep every layer's activations
@@ -178,7 +178,7 @@ def items_of(predictor: Predictor, texts: Any) -> list[tuple[Any, ...]]:
     Raises:
         DataError: an item has another form.
     """
-    columns = parts_of(reading_task(predictor.model.task), texts)
+    columns = parts_of(predictor.model.task.paired(), texts)
     return [tuple(map(_printable, item)) for item in zip(*columns, strict=True)]
 
 
@@ -189,11 +189,12 @@ def answers_of(
     if not items:
         return []
     task = predictor.model.task
-    if not isinstance(task, ExplainedInPairs):
+    if not overrides(task, "paired"):
         given = [item[0] if len(item) == 1 else item for item in items]
         return predictor.predict(given, batch_size=batch_size)
     flat = [text for item in items for text in item]
-    return task.pair_answers(predictor.predict(flat, batch_size=batch_size))
+    pairs: Any = task.paired()
+    return pairs.pair_answers(predictor.predict(flat, batch_size=batch_size))
 
 
 def _printable(part: Any) -> Any:

@@ -9,8 +9,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.explained.item import Item
 from bert_keras.explained.targets import Target
 from bert_keras.models.task_model import TaskModel, is_one_vector
-from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Explainable, ExplainedInPairs
+from bert_keras.tasks.base import overrides
 
 
 def item_of(
@@ -22,19 +21,14 @@ def item_of(
     return Item(model, parts, answer, roles=roles, **named)
 
 
-def reading_task(task: Task) -> Task:
-    """Return the task that reads what is explained, such as pairs for embeddings."""
-    return task.paired() if isinstance(task, ExplainedInPairs) else task
-
-
 def check_explainable(model: TaskModel) -> None:
     """Raise ConfigError if a model's answers cannot be explained, see `targets_of`."""
     task = model.task
     is_vector = task.answers_ids and is_one_vector(model.output)
-    if not isinstance(task, Explainable) and not is_vector:
+    if not overrides(task, "explained") and not is_vector:
         raise ConfigError(
             f"answers of the task {task.name} cannot be explained; a task of your own "
-            "can define `explained`, see `bert_keras.tasks.protocols.Explainable`"
+            "can define `explained`, see `bert_keras.tasks.base.Task`"
         )
 
 
@@ -48,13 +42,5 @@ def targets_of(item: Item) -> list[Target]:
         ConfigError: the task has nothing to explain, or no answer `target` or
             `against`.
     """
-    task = item.model.task
     check_explainable(item.model)
-    if isinstance(task, Explainable):
-        return task.explained(item)
-    rows = item.joined()
-    outputs = item.outputs(rows)[0]
-    numbers = [str(number) for number in range(len(outputs))]
-    index, against = item.choose(numbers, int(outputs.argmax()))
-    names = [f"output {number}" for number in numbers]
-    return [item.one_output(rows, names, index, against, unit="value")]
+    return item.model.task.explained(item)

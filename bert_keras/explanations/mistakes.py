@@ -10,12 +10,12 @@ from typing import Any
 from bert_keras.data.columns import Columns
 from bert_keras.data.memory import is_path, rows_in_memory
 from bert_keras.errors import ConfigError, counted
-from bert_keras.explanations.items import check_explainable, reading_task
+from bert_keras.explanations.items import check_explainable
 from bert_keras.inference.predictor import Predictor
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.notes import say
 from bert_keras.runs.progress import Progress
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import overrides
 from bert_keras.tasks.protocols import Deciding, texts_of
 
 _LABELS = ("label", "answers", "summary")  # where a mistake has what is right
@@ -64,7 +64,7 @@ def find_mistakes(
     """
     task = model.task
     check_explainable(model)
-    if type(task).mistakes is Task.mistakes:
+    if not overrides(task, "mistakes"):
         raise ConfigError(
             f"`mistakes` must be left out for the task {task.name}, which defines "
             f"none; received {most}"
@@ -73,7 +73,7 @@ def find_mistakes(
     if not isinstance(data, Columns):
         rows = task.read(data if is_path(data) else rows_in_memory(data, name="texts"))
     task.targets(rows)  # labels are checked before the model runs
-    texts = texts_of(reading_task(task), rows)
+    texts = texts_of(task.paired(), rows)
     with Progress("scoring", unit="rows", total=len(rows)) as shown:
         answers = predictor.answers(rows, batch_size=batch_size, seen=shown.add)
     # Numbers of rows in place of lines and ids, which several rows may have.

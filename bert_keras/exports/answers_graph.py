@@ -22,7 +22,7 @@ from bert_keras.errors import ConfigError, one_line
 from bert_keras.exports.engine_files import package, quiet
 from bert_keras.exports.model_file import OPSET, name_openvino, rename_outputs
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Spelling, answer
+from bert_keras.tasks.protocols import Spelling
 
 # Ops that move strings, or compare them, and do the same to their numbers.
 _MOVING = frozenset(
@@ -68,7 +68,7 @@ def answers_function(task: Task, outputs: Mapping[str, Any]) -> Any:
         found = task.from_named(named, of_batch)
         if isinstance(task, Spelling):
             return task.numbers(found, of_batch)
-        return answer(task, found, of_batch)
+        return task.answer_inferred(found, of_batch)
 
     graph = tf.function(answers, autograph=False)
     try:

@@ -39,7 +39,7 @@ from bert_keras.files.json_file import json_text
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.model.encoder import is_of_packed_rows
 from bert_keras.tasks import name_of
-from bert_keras.tasks.protocols import input_specs, respond
+from bert_keras.tasks.protocols import input_specs
 from bert_keras.text.preprocessor import one_or_all
 
 # `tensorflow_model_server` 2.14 to 2.20 all have these (tf-text 2.12.1 on).
@@ -149,7 +149,7 @@ def _write(model: keras.Model, folder: Path) -> None:
     extra.mkdir()
     inputs = input_specs(model.task)["serving_default"]
     others = {
-        "precision": model.backbone.blocks[0].dtype_policy.name,
+        "precision": model.backbone.dtype_policy.name,
         "inputs": [spec.name for spec in inputs],
     }
     write_description(model, extra, others)
@@ -266,7 +266,7 @@ def text_functions(
                 given = one_or_all(texts)
                 if answering is task:
                     return model.answer(given)
-                return respond(answering, given, model.preprocessor, model.infer)
+                return answering.respond(given, model.preprocessor, model.infer)
 
         return answer
 

@@ -28,7 +28,7 @@ from bert_keras.exports.saved_model import (
 from bert_keras.exports.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.tasks.base import Batch, Task, answers_as
-from bert_keras.tasks.protocols import Writing, input_specs, respond
+from bert_keras.tasks.protocols import Writing, input_specs
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -159,7 +159,7 @@ class ServedModel(Backend):
         # The graph has already answered; a frozen dataclass can only be set this way.
         object.__setattr__(task, "answer", lambda outputs, batch: outputs.answers)
         try:
-            return respond(task, texts, preprocessor, self.infer, scored=True)
+            return task.respond(texts, preprocessor, self.infer, scored=True)
         except (AttributeError, TypeError, ValueError, KeyError, IndexError):
             raise BertKerasError(
                 f"{self._folder}: the scores of {task.name} need outputs of the "

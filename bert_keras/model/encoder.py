@@ -315,6 +315,7 @@ def seed_behind(config: BertConfig, seed: int) -> int:
 # Encoders and their poolers as two layers, see `BertEncoder._apart`. Not attributes of
 # the encoders, which would count and save these weights twice.
 _APART: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_OF_BOTH = "dtype_policy", "config", "embeddings", "attention_bias", "blocks", "source"
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -434,6 +435,7 @@ class BertEncoder(FromConfig, keras.Model):
                 )
             results[key] = extra[key]
         super().__init__(inputs, results, name=name)
+        self.dtype_policy = dtype  # as of KerasHub's backbones
         self.config = config
         self.embeddings = embeddings
         self.attention_bias = attention_bias
@@ -500,7 +502,7 @@ class BertEncoder(FromConfig, keras.Model):
             kind: Any = BertEncoder
             encoder = kind.__new__(kind, self.config)
             super(BertEncoder, encoder).__init__(self.input, results, name=self.name)
-            for name in ("config", "embeddings", "attention_bias", "blocks", "source"):
+            for name in _OF_BOTH:
                 setattr(encoder, name, getattr(self, name))
             encoder.pooler = None
             encoder._settings = {**self._settings, "pooler": False}

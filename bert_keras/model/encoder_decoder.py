@@ -116,7 +116,7 @@ class BertEncoderDecoder(BatchModel, keras.Model):
             rematerialize=rematerialize,
             # The encoder may have the same seed.
             seed=None if seed is None else seed_behind(encoder.config, seed) + 1,
-            dtype=encoder.blocks[0].dtype_policy,
+            dtype=encoder.dtype_policy,
         )
         super().__init__(inputs, logits_of(encoder, decoder, inputs), name=name)
         self.encoder = encoder

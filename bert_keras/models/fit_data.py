@@ -20,7 +20,7 @@ from bert_keras.runs.notes import say
 from bert_keras.settings import check_share, options_of
 from bert_keras.tasks.base import Task, roles_with
 from bert_keras.tasks.classifier import SingleLabel
-from bert_keras.tasks.protocols import input_specs, resample
+from bert_keras.tasks.protocols import input_specs
 from bert_keras.text.preprocessor import one_or_all
 
 # Settings by which `train` learns from its rows, their value where it does not, and
@@ -292,7 +292,7 @@ def drawn(task: Task, data: Any, *, each_epoch: bool = False) -> Any:
         draws = tf.random.stateless_uniform(
             [count], [number, 0], maxval=tf.int64.max, dtype=tf.int64
         )
-        return resample(task, (texts, *others), draws)
+        return task.resample((texts, *others), draws)
 
     numbers = tf.data.Dataset.random(
         new_seed() if each_epoch else 0, rerandomize_each_iteration=each_epoch

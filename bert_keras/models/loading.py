@@ -44,7 +44,7 @@ from bert_keras.runs.notes import say
 from bert_keras.settings import LAYOUT
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import TextTargets, start
+from bert_keras.tasks.protocols import Writing
 from bert_keras.text.new_tokens import with_marks
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -195,10 +195,10 @@ def new_model(
             say(f"the student {config.student} has random weights")
             return _random_student(config.student, checkpoint, task, preprocessor, own)
         model = on_encoder(TaskModel, checkpoint, task, preprocessor, **own)
-        notes = start(task, model, checkpoint)
+        notes = task.start(model, checkpoint)
         for line in notes or ():
             say(line)
-        if notes == [] and isinstance(task, TextTargets):
+        if notes == [] and isinstance(task, Writing):
             say("the decoder has trained weights, and is trained further")
         is_kept = notes is None and _is_kept(config, encoder)
         if is_kept and _keep_head(model, folder, checkpoint):

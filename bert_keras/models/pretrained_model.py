@@ -21,11 +21,10 @@ from bert_keras.models.new_tokens import with_tokens
 from bert_keras.runs.notes import prefixed, say
 from bert_keras.settings import LAYOUT, PRECISIONS, check_choice
 from bert_keras.tasks import check_settings, class_of, named_or_given
-from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.base import Task, overrides, replaced
 from bert_keras.tasks.hugging_face import MASKED_LM
 from bert_keras.tasks.needs import named_scope
 from bert_keras.tasks.plain_settings import check_effects
-from bert_keras.tasks.protocols import Starting, start
 from bert_keras.text.preprocessor import Preprocessor
 
 _Model = TypeVar("_Model", bound=keras.Model)
@@ -75,7 +74,7 @@ def pretrained_model(
         model = on_encoder(kind, checkpoint, found, preprocessor, **encoder)
     # Also if the folder's task has vectors of another kind.
     is_whole = is_held and all(has_scope(checkpoint, x) for x in found.needs.scopes)
-    notes = None if is_whole else start(found, model, checkpoint)
+    notes = None if is_whole else found.start(model, checkpoint)
     for line in notes or ():
         say(f"{of_path}{line}")
     for name in head_names(model, model.backbone):
@@ -168,7 +167,7 @@ def on_encoder(
         )
     model = kind(encoder, task, preprocessor, seed=seed)
     for scope in task.needs.scopes:
-        is_told = isinstance(task, Starting)  # by `start`
+        is_told = overrides(task, "start")  # by `start`
         if not assign_scope(model, checkpoint, scope) and not is_told:
             lacks = f"the checkpoint has no {named_scope(scope)}"
             say(f"{lacks}: it is initialized randomly")

@@ -43,7 +43,7 @@ from bert_keras.runs.notes import say, say_once
 from bert_keras.settings import check_type
 from bert_keras.tasks.base import Batch, Task, default_learning_rate, refuse_weights
 from bert_keras.tasks.classifier import label_errors
-from bert_keras.tasks.protocols import TextTargets, infer, lengths_of, windows_of
+from bert_keras.tasks.protocols import Writing, lengths_of, windows_of
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
                     f"task {task.name}; received one without {output}"
                 )
         architecture = task.head_codec.architecture_of(task)
-        if isinstance(task, TextTargets):
+        if isinstance(task, Writing):
             architecture = "EncoderDecoderModel"
         check_architecture(encoder.config, architecture, task=task.name)
         self.backbone = encoder
@@ -137,7 +137,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
 
     @task.setter
     def task(self, task: Task) -> None:
-        if isinstance(task, TextTargets):
+        if isinstance(task, Writing):
             task = task.within(self.backbone.config)
         self._task = task
 
@@ -486,7 +486,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         `settings` are as in `_traced`.
         """
         found: list[Any] = [lengths_of(self.task, self.preprocessor, texts)]
-        if targets is not None and isinstance(self.task, TextTargets):
+        if targets is not None and isinstance(self.task, Writing):
             found.append(self.task.target_lengths(self.preprocessor, targets))
         if self.task.reads_windows:
             read = found[0][0]
@@ -560,7 +560,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
 
     def infer(self, batch: Batch) -> Any:
         """Return what the task's `answer` reads of a batch dict, in graph."""
-        return infer(self.task, self, batch)
+        return self.task.infer(self, batch)
 
     def computed(self, batch: Batch) -> Any:
         return self(batch, training=False)

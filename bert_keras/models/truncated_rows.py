@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras.runs.notes import say
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import TextTargets, truncation_remedy
+from bert_keras.tasks.protocols import Writing, truncation_remedy
 from bert_keras.text.preprocessor import one_or_all
 from bert_keras.text.truncation import Truncation
 
@@ -42,8 +42,8 @@ class TruncatedRows(keras.callbacks.Callback):
         super().__init__()
         self.roles = task.roles
         self.lengths = lengths
-        self.counts_targets = isinstance(task, TextTargets)
-        most = task.max_target_length if isinstance(task, TextTargets) else None
+        self.counts_targets = isinstance(task, Writing)
+        most = task.max_target_length if isinstance(task, Writing) else None
         self.max_length = max_length
         self.in_windows = task.needs.rows_per_text is None
         self.combines = task.reads_windows

@@ -296,7 +296,7 @@ def _generator_on(
             rematerialize=encoder.get_config()["rematerialize"],
             tables=encoder.embeddings,
             seed=moved(seed, 8),
-            dtype=encoder.blocks[0].dtype_policy,
+            dtype=encoder.dtype_policy,
             name=GENERATOR,
         )
 

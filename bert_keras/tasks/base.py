@@ -29,7 +29,6 @@ from bert_keras.tasks.plain_settings import PlainSettings, check_effects
 from bert_keras.tasks.protocols import (
     Answers,
     Batch,
-    Responding,
     Run,
     TextSpec,
     string_parts,
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from typing_extensions import Self  # in typing since Python 3.11
 
+    from bert_keras.checkpoints import Checkpoint
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.text.preprocessor import Preprocessor
 
@@ -337,6 +339,14 @@ class Task(PlainSettings, abc.ABC):
         """
         return None
 
+    def resample(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
+        """Return training rows (texts, targets, …) as they are drawn in an epoch.
+
+        In graph. In `fit` without targets, these are `None`. `draws`, int64 [B], are
+        random numbers of each row and epoch.
+        """
+        return rows
+
     @abc.abstractmethod
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the training targets, [N, …]; errors name bad rows by line."""
@@ -370,7 +380,7 @@ class Task(PlainSettings, abc.ABC):
         """Whether the batch of texts is the one that `row_reader` describes."""
         features: Any = type(self).features
         if features is Task.features:
-            return not isinstance(self, Responding)
+            return not overrides(self, "respond")
         return getattr(features, "by_reader", False)
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
@@ -443,6 +453,14 @@ class Task(PlainSettings, abc.ABC):
         """
         return self
 
+    def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str] | None:
+        """Set weights of a new model outside of the `scopes` it needs.
+
+        Returns:
+            Notes on the weights of the head; `None` if it stays random.
+        """
+        return None
+
     def start_from(self, model: Any, columns: Columns) -> list[str]:
         """Set new weights by the rows from which a model will learn; return notes."""
         return []
@@ -457,11 +475,101 @@ class Task(PlainSettings, abc.ABC):
         The weights become what this task's settings need.
         """
 
+    def linear_targets(self, columns: Columns) -> tuple[str, np.ndarray]:
+        """Return the loss of a linear head on one vector of a text, and its targets.
+
+        With them the head can be fitted on fixed vectors. The loss is `softmax`,
+        `sigmoid` or `squared`, see `training.linear_head`; the targets are float
+        [N, C].
+
+        Raises:
+            ConfigError: the task has another head, as by default.
+        """
+        raise ConfigError(f"the head of {self.name} must be linear on one vector")
+
+    def tune(self, columns: Columns, answers: Answers) -> Self:
+        """Return the task with settings that dev answers fit, such as a threshold."""
+        return self
+
+    # Students.
+
+    @property
+    def learns_from(self) -> str:
+        """What a student learns of its teacher.
+
+        `answers` to whole texts, whatever the teacher's tokens, see `soft_targets`;
+        such answers that are `vectors`, and no labels; or the outputs for the same
+        `batches`.
+        """
+        return "answers" if overrides(self, "soft_targets") else "batches"
+
+    def soft_targets(self, answers: Answers, teacher: Self) -> np.ndarray:
+        """Return the outputs that the model should have, float32 [N, C].
+
+        The task `teacher` gave the `answers`; their last axis is its classes, in their
+        order.
+
+        Raises:
+            ConfigError: answers to whole texts teach nothing, as by default.
+        """
+        raise ConfigError(f"a student of {self.name} must learn from batches")
+
+    def aligned(self, model: str, *, width: int, hidden_size: int) -> Self:
+        """Return the task of a student of the vectors of a model.
+
+        Args:
+            model: its hash, see `retrieval.index_model`.
+            width: of its vectors. A linear layer leads to it from another one.
+            hidden_size: of the student's encoder.
+        """
+        return self
+
+    def candidates(self, columns: Columns) -> list[list[str]] | None:
+        """Return the texts of each row whose scores with its first text are learned.
+
+        The scores are of a teacher of another task, of pairs. Each row has as many
+        texts; missing ones are empty. `None`: the task learns no such scores.
+
+        Raises:
+            ConfigError, DataError: the settings or the rows have none to compare.
+        """
+        return None
+
     # Answers.
 
     @abc.abstractmethod
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return the answers by name, in graph; each [B, …]."""
+
+    def infer(self, model: Any, batch: Batch) -> Any:
+        """Return what `answer_inferred` reads of a `TaskModel`, in graph."""
+        return model(batch, training=False)
+
+    def answer_inferred(
+        self, outputs: Any, batch: Mapping[str, Any]
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers from what `infer` returned for a batch, in graph.
+
+        They have the window that decided where there is one.
+        """
+        return self.answer(outputs, batch)
+
+    def respond(
+        self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
+    ) -> dict[str, Any]:
+        """Return the answers to texts, in graph.
+
+        A task that runs several batches for a text, or scores more than its answers,
+        overrides it.
+
+        Args:
+            texts: tf.string [B], or a tuple, one per role.
+            preprocessor: lays out the texts.
+            run: returns what `infer` does, for a batch dict.
+            scored: whether the answers are for `score` rather than for users.
+        """
+        batch = self.features(preprocessor, texts)
+        return self.answer_inferred(run(batch), batch)
 
     @property
     def answers_ids(self) -> bool:
@@ -474,7 +582,7 @@ class Task(PlainSettings, abc.ABC):
     @property
     def is_plain(self) -> bool:
         """Whether texts are answered from their ids alone, one batch for all."""
-        return self.answers_ids and not isinstance(self, Responding)
+        return self.answers_ids and not overrides(self, "respond")
 
     def of_signature(self, name: str) -> Self:
         """Return the task that answers the texts of a signature of an export."""
@@ -514,6 +622,42 @@ class Task(PlainSettings, abc.ABC):
     def shown(self, columns: Columns, answers: Answers) -> list[str]:
         """Return lines with a few answers, shown after each epoch."""
         return []
+
+    # Explanations.
+
+    def explained(self, item: Item) -> list[Target]:
+        """Return the numbers of the model's outputs that are explained for an item.
+
+        By default the largest output of a text.
+
+        Raises:
+            ConfigError: the task has no answer `item.target` or `item.against`.
+        """
+        rows = item.joined()
+        outputs = item.outputs(rows)[0]
+        numbers = [str(number) for number in range(len(outputs))]
+        index, against = item.choose(numbers, int(outputs.argmax()))
+        names = [f"output {number}" for number in numbers]
+        return [item.one_output(rows, names, index, against, unit="value")]
+
+    def paired(self) -> Task:
+        """Return the task that reads what is explained.
+
+        Itself by default. A task whose answers are vectors of single texts explains
+        the similarity of two: the returned task reads pairs, and has the method
+        `pair_answers`, which returns the answer to each pair from those to all texts in
+        turn.
+
+        Raises:
+            ConfigError: the settings do not allow explanations.
+        """
+        return self
+
+
+def overrides(task: type[Task] | Task, method: str) -> bool:
+    """Return whether a task defines a method of `Task` in place of the default."""
+    kind = task if isinstance(task, type) else type(task)
+    return getattr(kind, method) is not getattr(Task, method)
 
 
 def stream_rows(

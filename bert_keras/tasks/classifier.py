@@ -47,7 +47,14 @@ from bert_keras.scoring.calibration import (
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.settings import ALL_LAYERS, BI, CROSS, LAST_LAYER, POOLER
-from bert_keras.tasks.base import Answers, Batch, Column, by_reader, check_parts
+from bert_keras.tasks.base import (
+    Answers,
+    Batch,
+    Column,
+    by_reader,
+    check_parts,
+    overrides,
+)
 from bert_keras.tasks.classifier_settings import (
     COLDEST,
     HOTTEST,
@@ -66,7 +73,6 @@ from bert_keras.tasks.long_texts import LongTextTask
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import (
     Decisions,
-    Responding,
     TextSpec,
     string_parts,
     texts_of,
@@ -239,7 +245,7 @@ class PooledTask(LongTextTask):
 
     @property
     def is_plain(self) -> bool:
-        is_short = self.long == "truncate" and not isinstance(self, Responding)
+        is_short = self.long == "truncate" and not overrides(self, "respond")
         return self.answers_ids and is_short
 
     # The model.
@@ -274,21 +280,28 @@ class PooledTask(LongTextTask):
             return {"outputs": named["logits"], SHARES: named[WINDOW_LOGITS]}
         return super().from_named(named, batch)
 
-    def window_outputs(self, model: keras.Model, batch: Batch) -> dict[str, Any]:
-        """Return `outputs` [B, C] and `shares` [S, C], see `Below`."""
+    def infer(self, model: Any, batch: Batch) -> Any:
+        """Return the outputs, [B, C]; of windows `outputs`, and `shares` [S, C], too.
+
+        See `Below`.
+        """
+        if not self.reads_windows:
+            return super().infer(model, batch)
         whole, shares = self.reader.below(model).outputs_and_shares(batch)
         return {"outputs": whole, SHARES: shares}
 
-    def answer_windows(
+    def answer_inferred(
         self, outputs: Any, batch: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """Return the answers, and `start` and `end` int32 [B] of the window that gives
-        most to the answer, see `decided_at`.
+        """Return the answers; of texts in windows also `start` and `end`, int32 [B], of
+        the window that gives most to the answer, see `decided_at`.
 
         The head is linear: its output is the sum of the parts of the windows, and the
         bias. A classifier's answer is its likeliest class, to which a window gives its
         part less the mean of its parts in all classes.
         """
+        if not self.reads_windows:
+            return self.answer(outputs, batch)
         whole, shares = outputs["outputs"], outputs[SHARES]
         answers = self.answer(whole, batch)
         if self.head_codec.problem_type == SINGLE_LABEL:

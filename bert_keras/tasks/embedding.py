@@ -647,15 +647,12 @@ class Embedding(EmbeddingSettings, LongTextTask):
         }
         return of_order[self.similarity_loss](self.scale, self.dimensions)
 
-    def window_outputs(self, model: keras.Model, batch: Batch) -> Any:
-        return self.reader.below(model).outputs(batch)
-
     # Answers and scores.
 
-    def answer_windows(
-        self, outputs: Any, batch: Mapping[str, Any]
-    ) -> dict[str, tf.Tensor]:
-        return self.answer(outputs, batch)
+    def infer(self, model: Any, batch: Batch) -> Any:
+        if self.reads_windows:
+            return self.reader.below(model).outputs(batch)
+        return super().infer(model, batch)
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `embedding`, float32 [B, D], or less wide by `truncate_dim`.
@@ -797,15 +794,6 @@ class Embedding(EmbeddingSettings, LongTextTask):
             )
         return PairedTexts(**self.get_config())
 
-    def pair_answers(
-        self, answers: Sequence[Mapping[str, Any]]
-    ) -> list[dict[str, Any]]:
-        """Return the `similarity` of each pair of vectors."""
-        vectors = np.array([row["embedding"] for row in answers])
-        pairs = vectors.reshape(len(answers) // 2, 2, -1)
-        found = cosines(pairs[:, 0], pairs[:, 1])
-        return [{"similarity": float(cosine)} for cosine in found]
-
     def explained(self, item: Item) -> list[Target]:
         item.refuse("target", "against")
         features = item.features([list(item.parts)])
@@ -816,8 +804,8 @@ class Embedding(EmbeddingSettings, LongTextTask):
     # Students.
 
     @property
-    def learns_vectors(self) -> bool:
-        return self.objective == VECTORS
+    def learns_from(self) -> str:
+        return "vectors" if self.objective == VECTORS else "batches"
 
     def soft_targets(self, answers: Answers, teacher: Embedding) -> np.ndarray:
         """Return a teacher's vectors, which the objective `vectors` learns."""
@@ -866,6 +854,15 @@ class PairedTexts(Embedding):
     """Reads pairs of texts, whose similarity is explained."""
 
     roles = ("text", "text_pair")
+
+    def pair_answers(
+        self, answers: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the `similarity` of each pair, from the answers to all texts."""
+        vectors = np.array([row["embedding"] for row in answers])
+        pairs = vectors.reshape(len(answers) // 2, 2, -1)
+        found = cosines(pairs[:, 0], pairs[:, 1])
+        return [{"similarity": float(cosine)} for cosine in found]
 
 
 def _are_pairs(columns: Columns) -> bool:

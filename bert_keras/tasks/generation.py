@@ -420,7 +420,7 @@ class Generation(GenerationSettings, LongTextTask):
             tied=self.tied,
             rematerialize=encoder.blocks[0].rematerialize,
             seed=seed,
-            dtype=encoder.blocks[0].dtype_policy,
+            dtype=encoder.dtype_policy,
         )
         return logits_of(encoder, decoder, inputs)
 

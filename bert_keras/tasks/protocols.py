@@ -1,7 +1,8 @@
-"""What only some tasks can do: protocols that callers ask for with `isinstance`.
+"""What some tasks can do and several rooms ask for, with `isinstance`: protocols.
 
 A task has an ability by defining its methods; there is nothing to inherit or register.
-A function after a protocol is what callers use: it says what holds for other tasks.
+What has a default for every task is a method of `Task`. The functions are what callers
+use.
 """
 
 from __future__ import annotations
@@ -17,13 +18,9 @@ from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.lazy_names import deferred
 
 if TYPE_CHECKING:
-    import keras
     import tensorflow as tf
     from typing_extensions import Self  # in typing since Python 3.11
 
-    from bert_keras.checkpoints import Checkpoint
-    from bert_keras.explained.item import Item
-    from bert_keras.explained.targets import Target
     from bert_keras.reading.token_rows import TokenizedText
     from bert_keras.tasks.base import Task
     from bert_keras.tasks.redaction import Redaction
@@ -105,24 +102,6 @@ def training_examples(task: Task, columns: Columns) -> int:
     """Return how many groups of rows, or rows, `batch_size` counts in an epoch."""
     groups = task.gathered(columns)
     return len(columns if groups is None else groups)
-
-
-@runtime_checkable
-class Resampling(Protocol):
-    """Draws its targets anew in each epoch."""
-
-    def resample(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
-        """Return training rows (texts, targets, …) with fresh randomness, in graph.
-
-        In `fit` without targets, these are `None`. `draws`, int64 [B], are random
-        numbers of each row and epoch.
-        """
-        ...
-
-
-def resample(task: Task, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
-    """Return training rows with the targets of this epoch, in graph."""
-    return task.resample(rows, draws) if isinstance(task, Resampling) else rows
 
 
 # Text to batch.
@@ -209,8 +188,11 @@ def windows_of(
 
 
 @runtime_checkable
-class TextTargets(Protocol):
-    """The targets are texts, of which the model reads a number of tokens."""
+class Writing(Protocol):
+    """Writes texts in many steps of its layers: its answers, and so its targets.
+
+    The model reads a number of tokens of a target. `score` takes the answers.
+    """
 
     max_target_length: int
 
@@ -232,152 +214,10 @@ class TextTargets(Protocol):
         ...
 
 
-@runtime_checkable
-class Starting(Protocol):
-    """Sets weights of a new model outside of the `scopes` it needs."""
-
-    def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
-        """Set them from a checkpoint; return notes on the weights of the head."""
-        ...
-
-
-def start(task: Task, model: keras.Model, checkpoint: Checkpoint) -> list[str] | None:
-    """Return notes on the weights that a task sets; `None` if the head stays random."""
-    return task.start(model, checkpoint) if isinstance(task, Starting) else None
-
-
-@runtime_checkable
-class Linear(Protocol):
-    """A linear head on one vector of a text, which can be fitted on fixed vectors."""
-
-    def linear_targets(self, columns: Columns) -> tuple[str, np.ndarray]:
-        """Return the loss of the head's outputs and their targets.
-
-        The loss is `softmax`, `sigmoid` or `squared`, see `training.linear_head`; the
-        targets are float [N, C].
-        """
-        ...
-
-
-@runtime_checkable
-class Distillable(Protocol):
-    """A student learns from answers to whole texts, whatever the teacher's tokens."""
-
-    def soft_targets(self, answers: Answers, teacher: Self) -> np.ndarray:
-        """Return the outputs that the model should have, float32 [N, C].
-
-        The task `teacher` gave the `answers`; their last axis is its classes, in their
-        order.
-        """
-        ...
-
-
 TAUGHT = "taught"  # the role of a teacher's vectors of the column `text`
 
 
-@runtime_checkable
-class Aligned(Distillable, Protocol):
-    """A student may learn its teacher's vectors of whole texts, and no labels."""
-
-    @property
-    def learns_vectors(self) -> bool:
-        """Whether it does; otherwise a teacher reads its batches."""
-        ...
-
-    def aligned(self, model: str, *, width: int, hidden_size: int) -> Self:
-        """Return the task of a student of the vectors of a model.
-
-        Args:
-            model: its hash, see `retrieval.index_model`.
-            width: of its vectors. A linear layer leads to it from another one.
-            hidden_size: of the student's encoder.
-        """
-        ...
-
-
-@runtime_checkable
-class Ranked(Protocol):
-    """A student may learn the scores of pairs of texts by a teacher of another task."""
-
-    def candidates(self, columns: Columns) -> list[list[str]]:
-        """Return the texts that a first text is compared with, of each row.
-
-        Each row has as many; missing ones are empty.
-
-        Raises:
-            ConfigError, DataError: the task or the rows have none to compare.
-        """
-        ...
-
-
-def learns_vectors(task: Task) -> bool:
-    """Return whether a student learns its teacher's vectors of whole texts."""
-    return isinstance(task, Aligned) and task.learns_vectors
-
-
-@runtime_checkable
-class Tunable(Protocol):
-    """Has settings that are fitted on dev answers, such as a threshold."""
-
-    def tune(self, columns: Columns, answers: Answers) -> Self:
-        """Return the task with these settings."""
-        ...
-
-
 # Answers.
-
-
-@runtime_checkable
-class Responding(Protocol):
-    """Runs several batches for a text, or scores more than its answers."""
-
-    def respond(
-        self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
-    ) -> dict[str, Any]:
-        """Return the answers to texts, in graph.
-
-        Args:
-            texts: tf.string [B], or a tuple, one per role.
-            preprocessor: lays out the texts.
-            run: returns what `infer` does, for a batch dict.
-            scored: whether the answers are for `score` rather than for users.
-        """
-        ...
-
-
-def respond(
-    task: Task,
-    texts: Any,
-    preprocessor: Preprocessor,
-    run: Run,
-    *,
-    scored: bool = False,
-) -> dict[str, Any]:
-    """Return the answers of a task to texts, in graph, see `Responding`."""
-    if isinstance(task, Responding):
-        return task.respond(texts, preprocessor, run, scored=scored)
-    batch = task.features(preprocessor, texts)
-    return answer(task, run(batch), batch)
-
-
-def answer(task: Task, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answers from what `infer` returns, in graph."""
-    if task.reads_windows and isinstance(task, Combining):
-        return task.answer_windows(outputs, batch)
-    return task.answer(outputs, batch)
-
-
-@runtime_checkable
-class Combining(Protocol):
-    """Combines the vectors of the windows of a text."""
-
-    def window_outputs(self, model: keras.Model, batch: Batch) -> Any:
-        """Return what `answer_windows` reads of a `TaskModel`, in graph."""
-        ...
-
-    def answer_windows(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answers, with the window that decided where there is one."""
-        ...
 
 
 def truncation_remedy(task: Task, windows: str) -> str:
@@ -392,24 +232,6 @@ def truncation_remedy(task: Task, windows: str) -> str:
     if getattr(task, "combine", "") == "first":
         return "a `combine` of all windows"
     return "a higher `max_windows`" if getattr(task, "max_windows", None) else ""
-
-
-@runtime_checkable
-class Writing(Protocol):
-    """Writes its answers in many steps of its layers; `score` takes these answers."""
-
-    def infer(self, model: Any, batch: Batch) -> Any:
-        """Return what `answer` reads of a `TaskModel`, in graph."""
-        ...
-
-
-def infer(task: Task, model: Any, batch: Batch) -> Any:
-    """Return what `answer` reads of a `TaskModel`, in graph: its outputs."""
-    if isinstance(task, Writing):
-        return task.infer(model, batch)
-    if task.reads_windows and isinstance(task, Combining):
-        return task.window_outputs(model, batch)
-    return model(batch, training=False)
 
 
 @runtime_checkable
@@ -522,39 +344,4 @@ class Deciding(Protocol):
 
     def rival(self, mistake: Mapping[str, Any]) -> str | None:
         """Return the answer that a mistake is explained against; `None`: all others."""
-        ...
-
-
-# Explanations.
-
-
-@runtime_checkable
-class Explainable(Protocol):
-    """The words of a text that led to an answer can be explained."""
-
-    def explained(self, item: Item) -> list[Target]:
-        """Return the numbers of the model's outputs that are explained for an item.
-
-        Raises:
-            ConfigError: the task has no answer `item.target` or `item.against`.
-        """
-        ...
-
-
-@runtime_checkable
-class ExplainedInPairs(Protocol):
-    """A task of single texts of which two are explained together."""
-
-    def paired(self) -> Any:
-        """Return the task that reads pairs.
-
-        Raises:
-            ConfigError: the settings do not allow explanations.
-        """
-        ...
-
-    def pair_answers(
-        self, answers: Sequence[Mapping[str, Any]]
-    ) -> list[dict[str, Any]]:
-        """Return the answer to each pair, from the answers to all texts in turn."""
         ...

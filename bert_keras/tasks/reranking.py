@@ -341,15 +341,17 @@ class Reranking(RerankingSettings, NumberTask):
         """
         return _ranked(super().answer(outputs, batch), batch)
 
-    def answer_windows(
+    def answer_inferred(
         self, outputs: Any, batch: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
         """Return the answers with `start` and `end` of the window that decided.
 
         For queries with documents, `starts` and `ends`, int32 [B, D].
         """
+        if not self.reads_windows:
+            return self.answer(outputs, batch)
         of_pairs = {key: value for key, value in batch.items() if key != "documents"}
-        return _ranked(super().answer_windows(outputs, of_pairs), batch)
+        return _ranked(super().answer_inferred(outputs, of_pairs), batch)
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return the scores of the rankings, and correlations of graded labels.

@@ -20,9 +20,9 @@ from bert_keras.data.table import without_slices
 from bert_keras.errors import ConfigError, DataError, counted
 from bert_keras.settings import options_of
 from bert_keras.tasks import class_of
-from bert_keras.tasks.base import AnyTask, Task, by_role, replaced
+from bert_keras.tasks.base import AnyTask, Task, by_role, overrides, replaced
 from bert_keras.tasks.plain_settings import check_effects
-from bert_keras.tasks.protocols import TAUGHT, Linear, Redacting, texts_of
+from bert_keras.tasks.protocols import TAUGHT, Redacting, texts_of
 from bert_keras.training.choices import AUTO, GIVEN, Choice, Facts, TrainRequest
 from bert_keras.training.config import FEW_ROWS, TrainConfig
 
@@ -339,7 +339,7 @@ def _too_few_to_hold_out(
         return ""
     strata = task.strata(rows, **settings)
     sizes = class_sizes(strata)
-    if isinstance(task, Linear):
+    if overrides(task, "linear_targets"):
         least = min(sizes.values(), default=len(rows))
         of = " of a class" if sizes else ""
     elif isinstance(task, Redacting) and sizes:  # of the types of its entities

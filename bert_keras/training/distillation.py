@@ -46,16 +46,7 @@ from bert_keras.scoring.calibration import logit_of
 from bert_keras.settings import OWN_LENGTHS
 from bert_keras.tasks import TASKS, name_of
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import (
-    TAUGHT,
-    Aligned,
-    Distillable,
-    Ranked,
-    TextTargets,
-    check_dense,
-    learns_vectors,
-    texts_of,
-)
+from bert_keras.tasks.protocols import TAUGHT, Writing, check_dense, texts_of
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.taught_states import TaughtStates
@@ -158,8 +149,10 @@ class Distillation:
         predictor = load_predictor(config.teacher, task=own)
         teacher = predictor.model.task
         theirs, ours = (name_of(type(each)) for each in (teacher, task))
-        if theirs != ours and isinstance(task, Ranked) and teacher.scores_pairs:
-            return cls._of_scores(task, predictor, config, train, unlabeled)
+        if theirs != ours and teacher.scores_pairs:
+            rows = task.candidates(train)
+            if rows is not None:
+                return cls._of_scores(task, predictor, config, train, rows, unlabeled)
         loss = soft_target_loss(task, config)
         if theirs != ours:
             raise ConfigError(
@@ -167,7 +160,7 @@ class Distillation:
                 f"{theirs}"
             )
         weight = config.distill_weight
-        if learns_vectors(task):
+        if task.learns_from == "vectors":
             predictor, task = _aligned(predictor, task, hidden_size)
             weight = 1.0  # there are no labels
         order = _class_order(predictor.model.task, task)
@@ -176,9 +169,7 @@ class Distillation:
             found._check_is_folder(f"with `distill` {config.distill}")
             states = TaughtStates(config.distill, predictor.model)
             found = dataclasses.replace(found, states=states)
-        is_answered = isinstance(task, Distillable)
-        if isinstance(task, Aligned):
-            is_answered = task.learns_vectors
+        is_answered = task.learns_from != "batches"
         used = {"unlabeled": unlabeled is not None, "augment": config.augment > 0}
         for name, is_used in used.items():
             if is_used and (not is_answered or task.gathered(train)):
@@ -218,9 +209,13 @@ class Distillation:
         predictor: Predictor,
         config: TrainConfig,
         train: Columns,
+        rows: list[list[str]],
         unlabeled: Columns | None,
     ) -> Distillation:
-        """Return what a teacher's scores of the pairs of a row teach."""
+        """Return what a teacher's scores of the pairs of a row teach.
+
+        `rows` are the texts that the first text of a row is paired with.
+        """
         given = {"unlabeled": 0 if unlabeled is None else len(unlabeled)}
         given |= {n: getattr(config, n) for n in ("distill", "augment", "accumulation")}
         for name, usual in {**dict.fromkeys(given, 0), **_OF_SCORES}.items():
@@ -229,7 +224,6 @@ class Distillation:
                     f"`{name}` must be {usual or 'left out'} with a `teacher` that "
                     f"scores pairs; {received(given[name])}"
                 )
-        rows = task.candidates(train)
         _check_weight(own := task.loss(), config)
         loss = own.softened_ranking(config.temperature)
         place, weight = Path(config.teacher or ""), config.distill_weight
@@ -301,7 +295,7 @@ class Distillation:
                     f"`teacher` cannot read the {name} rows: {error}"
                 ) from None
         answers = self._answers(texts)
-        found = self.task.soft_targets(answers, teacher)  # type: ignore[attr-defined]
+        found = self.task.soft_targets(answers, teacher)
         return np.asarray(self._ordered(found), "float32")
 
     def _ordered(self, outputs: Any) -> Any:
@@ -345,7 +339,7 @@ class Distillation:
             )
         task = student.task
         compared: tuple[str, ...] = ()
-        if task.vector_output or isinstance(task, TextTargets):
+        if task.vector_output or isinstance(task, Writing):
             # What the batches hold, and what a vector means.
             compared = ("long", "prompts", "default_prompt", *OWN_LENGTHS, "kind")
         for name in compared:
@@ -357,7 +351,7 @@ class Distillation:
                     f"`{name}` must be the teacher's {theirs!r}; {received(ours)}"
                 )
         lengths = {"max_length": (student.preprocessor.max_length, teacher.backbone)}
-        if isinstance(task, TextTargets):
+        if isinstance(task, Writing):
             decoder = teacher.get_layer("decoder")
             lengths["max_target_length"] = task.max_target_length, decoder
         for name, (length, reader) in lengths.items():
@@ -409,7 +403,7 @@ class Distillation:
         these are learned.
         """
         found = {**rows}
-        if not learns_vectors(self.task):
+        if self.task.learns_from != "vectors":
             return found
         for name, columns in rows.items():
             if name == "unlabeled":
@@ -498,7 +492,7 @@ def check_vectors(task: Task, config: TrainConfig, rows: Columns) -> None:
         DataError: there is no teacher.
         ConfigError: an option has no effect.
     """
-    if not learns_vectors(task):
+    if task.learns_from != "vectors":
         return
     if config.teacher is None:
         rows.require("text_pair", reason="training without `teacher` reads pairs")
@@ -612,7 +606,7 @@ def _logits_of_pairs(teacher: Any, answers: Mapping[str, np.ndarray]) -> np.ndar
 def _vocabularies(model: TaskModel) -> list[dict[str, Any]]:
     """Return the vocabularies of a model, of texts and of targets that are texts."""
     tokenizers = [model.preprocessor.tokenizer]
-    if isinstance(model.task, TextTargets):
+    if isinstance(model.task, Writing):
         tokenizers.append(model.task.target_tokenizer(model.preprocessor))
     return [each.get_config() for each in tokenizers]
 

@@ -19,7 +19,6 @@ from bert_keras.distribution.strategy import Devices
 from bert_keras.inference.predictor import Predictor
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.notes import collected
-from bert_keras.tasks.protocols import Linear
 from bert_keras.training.balanced_batches import updates_for
 from bert_keras.training.choices import Estimate
 from bert_keras.training.contrastive_fit import PairTraining, rows_of_trainings
@@ -90,7 +89,7 @@ def _linear(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, int]
     """Return seconds of vectors and of the fits, and bytes of the vectors."""
     rows = plan.rows["train"]
     of_row, width = _vectors(model, rows)
-    loss, targets = cast(Linear, plan.task).linear_targets(rows)
+    loss, targets = plan.task.linear_targets(rows)
     some = np.random.default_rng(0).normal(size=(min(_SAMPLE, len(rows)), width))
     weights = plan.task.example_weights(rows)
     start = time.perf_counter()
@@ -114,7 +113,7 @@ def _linear(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, int]
 def _contrastive(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, int]:
     """Return seconds of the updates on pairs, for all rows and each fold."""
     rows = plan.rows["train"]
-    _, targets = cast(Linear, plan.task).linear_targets(rows)
+    _, targets = plan.task.linear_targets(rows)
     train_on_pairs = PairTraining(model, plan.config, Forecast())
     times: list[float] = []
     train_on_pairs(

@@ -23,15 +23,8 @@ from bert_keras.runs.notes import say
 from bert_keras.scoring.curves import decision_curves
 from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
 from bert_keras.tasks.answer_rows import rows_of
-from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import (
-    Answers,
-    Deciding,
-    Decisions,
-    ExplainedInPairs,
-    Writing,
-    texts_of,
-)
+from bert_keras.tasks.base import Task, overrides
+from bert_keras.tasks.protocols import Answers, Deciding, Decisions, Writing, texts_of
 from bert_keras.training import config as training_config
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.lengths import TextLengths
@@ -221,7 +214,7 @@ def explained_mistakes(
     from bert_keras.explanations.attribution import integrated_gradients
     from bert_keras.explanations.explainer import Explainer, predictor_of
     from bert_keras.explanations.explanation import page_values
-    from bert_keras.explanations.items import item_of, reading_task, targets_of
+    from bert_keras.explanations.items import item_of, targets_of
     from bert_keras.explanations.mistakes import true_label
 
     try:
@@ -236,7 +229,7 @@ def explained_mistakes(
     if not chosen:
         return []
     try:
-        texts = texts_of(reading_task(task), columns)
+        texts = texts_of(task.paired(), columns)
     except ConfigError:  # settings, such as prompts, that do not allow it
         return []
 
@@ -293,11 +286,11 @@ def _left_out(done: int, chosen: int) -> str:
 def _answer(model: Any, parts: Sequence[Any]) -> dict[str, Any]:
     """Return the answer to the texts of a row, computed op by op."""
     padded, task = model.preprocessor.replace(layout="padded"), model.task
-    in_pairs = isinstance(task, ExplainedInPairs)
+    in_pairs = overrides(task, "paired")
     texts = preprocessor.as_tensors([parts] if in_pairs else [[part] for part in parts])
     found = model.answer(texts, preprocessor=padded)
     answers = rows_of({key: value.numpy() for key, value in found.items()})
-    return task.pair_answers(answers)[0] if in_pairs else answers[0]
+    return task.paired().pair_answers(answers)[0] if in_pairs else answers[0]
 
 
 def _different(mistakes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

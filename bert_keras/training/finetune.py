@@ -48,7 +48,6 @@ from bert_keras.runs.run_folder import (
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.hugging_face import unread_elsewhere
-from bert_keras.tasks.protocols import Tunable
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.training.choices import Choice, TrainRequest
 from bert_keras.training.config import TrainConfig, unused_options
@@ -560,7 +559,7 @@ def _score(
     if "dev" in data:
         dev, answers = data["dev"], fitted.answers
         scores["dev"] = fitted.scores
-        tuned = task.tune(dev, answers) if isinstance(task, Tunable) else task
+        tuned = task.tune(dev, answers)
         if tuned != task:
             model.task = task = tuned
             answers = trainer.answers(predictor, "dev", dev)
@@ -569,8 +568,7 @@ def _score(
     elif fitted.validated is not None:
         name, chosen, answers, tuned, trained_on = fitted.validated
         columns, sizes = data["train"].take(chosen), lengths["train"].take(chosen)
-        if isinstance(task, Tunable):
-            model.task = task = tuned
+        model.task = task = tuned
         scores[name] = {**tuned.score(columns, answers), "trained_on": trained_on}
         rows[name] = (columns, answers, sizes)
         facts[name] = facts_of(model, columns, sizes)

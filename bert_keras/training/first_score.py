@@ -22,8 +22,7 @@ from bert_keras.models.task_model import TaskModel, with_head
 from bert_keras.report.values import words
 from bert_keras.runs.notes import collected, say
 from bert_keras.runs.stop_signal import RunStopped
-from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Linear
+from bert_keras.tasks.base import Task, overrides
 from bert_keras.training.balanced_batches import ROWS, updates_for
 from bert_keras.training.choices import AUTO, Choice
 from bert_keras.training.config import given_options, unused_by
@@ -175,7 +174,7 @@ def _has_one(plan: Plan, devices: Devices) -> bool:
     config, task = plan.config, plan.task
     return (
         config.method != "linear"
-        and isinstance(task, Linear)
+        and overrides(task, "linear_targets")
         and hasattr(task, "pooling")
         and getattr(task, "combine", "") != "attention"
         and config.teacher is None

@@ -32,7 +32,7 @@ from bert_keras.runs.notes import collected, say
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.settings import ALL_LAYERS, LAST_LAYER
 from bert_keras.tasks.base import Task, replaced
-from bert_keras.tasks.protocols import Linear, Tunable, texts_of
+from bert_keras.tasks.protocols import texts_of
 from bert_keras.training.choices import ComparedLayers, Facts
 from bert_keras.training.data import count_tests
 from bert_keras.training.linear_head import (
@@ -131,7 +131,7 @@ class HeadTrainer(abc.ABC):
             RunStopped: a stop was requested.
         """
         task, columns, folds = self.model.task, self.train_rows, self.folds
-        loss, targets = cast(Linear, task).linear_targets(columns)
+        loss, targets = task.linear_targets(columns)
         weights = task.example_weights(columns)
         if self.needs_folds and not folds:
             raise DataError(
@@ -267,8 +267,7 @@ class HeadTrainer(abc.ABC):
             raise ConfigError("`train` must be called first")
         columns = self.train_rows.take(found.rows)
         answers = _answers_of(task, found.logits)
-        if isinstance(task, Tunable):
-            answers, task = _tuned_answers(task, columns, answers, found)
+        answers, task = _tuned_answers(task, columns, answers, found)
         count = len(found.folds)
         of = "" if count == len(self.folds) else f"{count} of "
         name = f"cross-validation, {of}{len(self.folds)} folds"
@@ -365,7 +364,7 @@ class HeadFit(HeadTrainer):
         """
         max_length = self.model.preprocessor.max_length
         task, columns, folds = self.model.task, self.train_rows, self.folds
-        loss, targets = cast(Linear, task).linear_targets(columns)
+        loss, targets = task.linear_targets(columns)
         if not folds or len(columns) < _LEAST_TO_COMPARE:
             return ComparedLayers(False, None, max_length)
         self.job = "comparing layers"

@@ -15,10 +15,9 @@ from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.lazy_names import deferred
 from bert_keras.settings import OWN_LENGTHS, options_of
-from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.base import Task, overrides, replaced
 from bert_keras.tasks.protocols import (
-    Linear,
-    TextTargets,
+    Writing,
     lengths_of,
     texts_of,
     truncation_remedy,
@@ -254,7 +253,7 @@ def choose_windows(
     is_open = config.method in _IN_WINDOWS and config.max_length is None
     is_open = is_open and config.teacher is None and "long" not in facts.given
     is_open = is_open and not facts.is_fixed
-    is_single = isinstance(task, Linear) and len(task.roles) == 1
+    is_single = overrides(task, "linear_targets") and len(task.roles) == 1
     if not is_open or not is_single or not task.may_read_windows:
         return task, config, None
     folder = facts.folder
@@ -398,7 +397,7 @@ def truncated_targets(
         columns: the rows.
         of: what the line calls the targets.
     """
-    if not isinstance(task, TextTargets):
+    if not isinstance(task, Writing):
         return []
     targets, found = task.targets(columns), Truncation()
     for start in range(0, len(targets), _AT_ONCE):

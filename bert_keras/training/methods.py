@@ -20,10 +20,9 @@ from bert_keras.models.loading import inherited_settings
 from bert_keras.report.values import words
 from bert_keras.settings import ALL_LAYERS, BI, CROSS, POOLER, POOLINGS, options_of
 from bert_keras.tasks import class_of
-from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.base import Task, overrides, replaced
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import from_model_config
-from bert_keras.tasks.protocols import Linear
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.balanced_batches import ROWS
 from bert_keras.training.choices import AUTO, GIVEN, Choice, Facts
@@ -222,7 +221,7 @@ def _for_finetune(facts: Facts, per_class: float) -> str:
 def _has_classes(task: type[Task] | Task) -> bool:
     """Return whether rows of a task belong to classes, by a linear head."""
     kind = task.head_codec.problem_type
-    return isinstance(task, Linear) and kind.endswith("label_classification")
+    return overrides(task, "linear_targets") and kind.endswith("label_classification")
 
 
 def _task_of(facts: Facts) -> Task:
@@ -243,12 +242,12 @@ def check_method(
     `settings` are of a task that is given by its class.
     """
     method = config.method
-    if method != "finetune" and not isinstance(task, Linear):
+    if method != "finetune" and not overrides(task, "linear_targets"):
         raise ConfigError(
             f"`method` must be finetune for {task.name}, whose head is not linear on "
             f"one vector of a text; received {method}"
         )
-    if config.linear_probe and not isinstance(task, Linear):
+    if config.linear_probe and not overrides(task, "linear_targets"):
         raise ConfigError(
             f"`linear_probe` needs a task with a linear head on one vector of a text; "
             f"received it for {task.name}"
@@ -339,7 +338,7 @@ def choose_pooling(
             f"{wanted} of the tokens, which is often more accurate"
         )
         return found, _pooling_choice({"pooling": POOLER}, facts, reason)
-    if not isinstance(task, Linear):
+    if not overrides(task, "linear_targets"):
         return found, None
     reason = "BERT's pooler: the encoder's folder names no other"
     if "text_pair" in facts.rows:
@@ -414,7 +413,7 @@ def tries_layers(task: Task, method: str, rows: int, given: Mapping[str, Any]) -
     """
     return (
         method == "linear"
-        and isinstance(task, Linear)
+        and overrides(task, "linear_targets")
         and "layers" in options_of(type(task))
         and getattr(task, "pooling", POOLER) != POOLER
         and getattr(task, "pair_encoder", CROSS) == CROSS
@@ -431,7 +430,7 @@ def vectors_of(facts: Facts, task: type[Task] | Task) -> dict[str, Any]:
     their tokens, unless the folder has a head of the task. Otherwise, and if the user
     names a pooling, nothing is returned.
     """
-    is_single = isinstance(task, Linear) and "text_pair" not in facts.rows
+    is_single = overrides(task, "linear_targets") and "text_pair" not in facts.rows
     if not is_single or not {"pooling", "entailment"}.isdisjoint(facts.given):
         return {}
     held = _embedding_of(facts.folder)

@@ -22,12 +22,12 @@ from bert_keras.data.text_column import TextColumn, joined, row_dtype
 from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError, first_of
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks.protocols import Resampling, resample, texts_of
+from bert_keras.tasks.base import Task, overrides
+from bert_keras.tasks.protocols import texts_of
 from bert_keras.text.preprocessor import as_tensors, one_or_all
 from bert_keras.training.train_step import Batches
 
 if TYPE_CHECKING:
-    from bert_keras.tasks.base import Task
     from bert_keras.training.distillation import Distillation
 
 
@@ -234,7 +234,7 @@ class TrainingRows:
         def places(epoch: Any) -> tf.data.Dataset:
             order = self._order(epoch)
             # A number for each row takes as much memory as the order itself.
-            draws = self._draws(epoch) if isinstance(task, Resampling) else None
+            draws = self._draws(epoch) if overrides(task, "resample") else None
             started = tf.where(epoch == first_epoch, first_batch * self.batch_size, 0)
             order = order[started : self.steps_per_epoch * self.batch_size]
             found = tf.data.Dataset.from_tensor_slices(order)
@@ -252,7 +252,7 @@ class TrainingRows:
                 some = tf.gather(groups, rows)
                 rows, draws = some.values, tf.repeat(draws, some.row_lengths())
             taken = (part_of(rows), *(tf.gather(part, rows) for part in others))
-            inputs, labels = self._batch(texts, *resample(task, taken, draws))
+            inputs, labels = self._batch(texts, *task.resample(taken, draws))
             if self.distillation is not None:
                 labels |= self.distillation.labels(rows, inputs)
             return inputs, labels

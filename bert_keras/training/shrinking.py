@@ -40,8 +40,7 @@ from bert_keras.runs.notes import collected, notes_so_far, say, show
 from bert_keras.runs.progress import followed_by, in_proportion
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.settings import SHRINK_INT8, check_choice, check_share
-from bert_keras.tasks.base import Task, replaced
-from bert_keras.tasks.protocols import Tunable
+from bert_keras.tasks.base import Task, overrides, replaced
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import labelled_rows, untuned
 from bert_keras.training.distillation import measured, soft_target_loss
@@ -420,7 +419,7 @@ def _with_objective(task: Task, train: Columns | None, dev: Columns) -> Task:
 def _fitted(model: TaskModel, task: Task, dev: Columns) -> Predictor:
     """Return the predictor of a model with a task whose settings are fitted on dev."""
     model.task = untuned(task)
-    if isinstance(model.task, Tunable):
+    if overrides(model.task, "tune"):
         model.task = model.task.tune(dev, Predictor(model).answers(dev))
     return Predictor(model)
 

@@ -23,7 +23,6 @@ from bert_keras.models.convert import convert
 from bert_keras.models.loading import load_model
 from bert_keras.retrieval.embedder import embed
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.protocols import respond
 
 sentences = pytest.importorskip("sentence_transformers", minversion="6")
 torch = pytest.importorskip("torch")
@@ -99,7 +98,7 @@ def save(base: Any, tmp_path: Path) -> Callable[..., Path]:
 def answered(model: Any, prompt: str | None) -> Any:
     """Return the answers to the texts with a prompt, without a graph."""
     task = model.task if prompt is None else model.task.with_prompt(prompt)
-    return respond(task, np.array(TEXTS), model.preprocessor, model.infer)
+    return task.respond(np.array(TEXTS), model.preprocessor, model.infer)
 
 
 def test_each_module_and_each_setting_is_known() -> None:

@@ -34,11 +34,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.answer_rows import rows_of
-from bert_keras.tasks.protocols import (
-    answer,
-    input_specs,
-    texts_of,
-)
+from bert_keras.tasks.protocols import input_specs, texts_of
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.config import TrainConfig
@@ -240,7 +236,7 @@ def test_logits_and_answers_have_their_shapes(trained: Trained) -> None:
     sizes = zip(outputs.shape, wanted, strict=True)
     assert all(size == want for size, want in sizes if want is not None)
     assert outputs.dtype == tf.float32
-    for value in answer(case.task, model.infer(batch), batch).values():
+    for value in case.task.answer_inferred(model.infer(batch), batch).values():
         assert value.shape[0] == len(case.columns)
 
 

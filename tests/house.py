@@ -22,7 +22,7 @@ PACKAGE = "bert_keras/"
 OF_ALL_TASKS = {
     *("__init__", "answer_rows", "base", "catalog", "declaration", "hugging_face"),
     *("long_text_settings", "long_texts", "needs", "negatives", "plain_settings"),
-    "protocols",
+    *("given_labels", "protocols", "redaction"),
 }
 LONG = 80
 Sources = dict[str, str]

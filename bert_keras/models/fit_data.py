@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.class_names import listed
 from bert_keras.data.holdout import Strata, stratified_holdout, uncovered_classes
 from bert_keras.data.memory import is_missing, unwrapped
 from bert_keras.data.table import as_columns
@@ -19,7 +18,6 @@ from bert_keras.files.json_file import is_unicode
 from bert_keras.runs.notes import say
 from bert_keras.settings import check_share, options_of
 from bert_keras.tasks.base import Task, roles_with
-from bert_keras.tasks.classifier import SingleLabel
 from bert_keras.tasks.protocols import input_specs
 from bert_keras.text.preprocessor import one_or_all
 
@@ -205,34 +203,6 @@ def _read_columns(
     if has_label:
         x = x.map(lambda row: ({r: row[r] for r in task.roles}, row["label"]))
     return x, y
-
-
-def class_weights(task: Task, given: Any) -> Any:
-    """Return the weight of each class by number, 1 for classes that are not given.
-
-    Raises:
-        ConfigError: `given` is not a dict of classes, by name or number, and weights,
-            or the task does not have one class for each row.
-    """
-    if not isinstance(task, SingleLabel):
-        if hasattr(task, "classes"):
-            raise ConfigError(f"`class_weight` must be None for the task {task.name}")
-        return given
-    names = task.names
-    if not isinstance(given, dict):
-        raise ConfigError(
-            f"`class_weight` must be a dict of classes and weights; {received(given)}"
-        )
-    numbers = [names.index(key) if key in names else key for key in given]
-    for key, number in zip(given, numbers, strict=True):
-        if number not in range(len(names)) or numbers.count(number) > 1:
-            raise ConfigError(
-                f"a class of `class_weight` must be one of {listed(names)}, or its "
-                f"number, once; {received(key)}"
-            )
-    weights = dict(zip(numbers, given.values(), strict=True))
-    # Keras takes 1 for others too, but not for those above the last one named.
-    return dict.fromkeys(range(len(names)), 1.0) | weights
 
 
 def unused_settings(task: Task, *, has_trained_head: bool) -> list[str]:

@@ -25,7 +25,6 @@ from bert_keras.models.fit_data import (
     check_columns,
     check_not_one_hot,
     check_rows,
-    class_weights,
     drawn,
     has_texts,
     new_seed,
@@ -42,7 +41,7 @@ from bert_keras.reading.windows import Drawn
 from bert_keras.runs.notes import say, say_once
 from bert_keras.settings import check_type
 from bert_keras.tasks.base import Batch, Task, default_learning_rate, refuse_weights
-from bert_keras.tasks.classifier import label_errors
+from bert_keras.tasks.given_labels import label_errors
 from bert_keras.tasks.protocols import Writing, lengths_of, windows_of
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
@@ -338,7 +337,8 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         `class_weights`, `scaling`, and those that are fitted on the dev set.
         """
         if kwargs.get("class_weight") is not None:
-            kwargs["class_weight"] = class_weights(self.task, kwargs["class_weight"])
+            given = kwargs["class_weight"]
+            kwargs["class_weight"] = self.task.weights_by_class(given)
         trained = self.has_pretrained_head
         if unused := unused_settings(self.task, has_trained_head=trained):
             say(f"only `train` uses {', '.join(unused)}; `fit` does not")

@@ -15,18 +15,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.class_names import chosen_names, listed
+from bert_keras.data.class_names import chosen_names
 from bert_keras.errors import ConfigError, shown
 from bert_keras.models.kept_layers import KERNEL
 from bert_keras.models.task_model import TaskModel, with_head
+from bert_keras.reading.choices import PLACE
 from bert_keras.reading.layers import LAST
 from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import POOLINGS
-from bert_keras.tasks.base import Task
-from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.entailment import PLACE, check_template
-from bert_keras.tasks.multi_label import MultiLabel
-from bert_keras.tasks.protocols import check_dense
+from bert_keras.tasks.zero_shot import (
+    check_templates,
+    task_of_entailment,
+    task_of_vectors,
+)
 
 BIAS = "classifier/bias"
 
@@ -53,26 +54,16 @@ def zero_shot_model(
     """
     names = chosen_names(classes, least=1 if multi_label else 2)
     templates = [template] if isinstance(template, str) else list(template or ())
-    for each in templates:
-        check_template(each)
+    check_templates(templates)
     if model.preprocessor.tokenizer.lowercase:
         _check_case(names)
-    kind = MultiLabel if multi_label else Classification
     held: Any = model.task
     if held.vector_output:
-        check_dense(held, "`classes`")
+        task = task_of_vectors(held, names, multi_label=multi_label)
         vectors = _name_vectors(model, names, templates or [PLACE])
-        settings: dict[str, Any] = {"pooling": held.pooling, "normalize": True}
         head = {KERNEL: held.scale * vectors.T, BIAS: np.zeros(len(names), "float32")}
-        task = kind(names, **settings)
         return with_head(model, task, model.preprocessor, head)
-    if len(templates) > 1:
-        raise ConfigError(
-            "`template` must be one for an entailment model, which scores one sentence "
-            f"about a class; received {len(templates)}"
-        )
-    given: dict[str, Any] = {"template": templates[0]} if templates else {}
-    task = kind(names, **_entailment(model.task), **given)
+    task = task_of_entailment(held, names, templates, multi_label=multi_label)
     # A sentence is never truncated in favour of the text.
     preprocessor = model.preprocessor.replace(truncation="only_first")
     head = {w.path: w.numpy() for w in model.weights if w.path in (KERNEL, BIAS)}
@@ -118,24 +109,3 @@ def _name_vectors(
     found = model.answer(tf.constant(sentences))["embedding"].numpy()
     units = unit_rows(found).reshape(len(names), len(templates), -1)
     return unit_rows(units.mean(axis=1))
-
-
-def _entailment(task: Task) -> dict[str, Any]:
-    """Return the settings that follow from the task of an entailment model.
-
-    Raises:
-        ConfigError: it is another model.
-    """
-    found: tuple[str, ...] = ()
-    if isinstance(task, Classification | MultiLabel) and task.entailment:
-        found = task.entailment
-    elif isinstance(task, Classification) and task.pairs is not False:
-        found = task.classes
-    if any(name.lower().startswith("entail") for name in found):
-        return {"entailment": found, "temperature": getattr(task, "temperature", 1.0)}
-    named = getattr(task, "classes", ())
-    raise ConfigError(
-        "`classes` need an embedding model, or an entailment model: a classification "
-        f"of pairs with a class entailment; received the task {task.name}"
-        f"{f' with the classes {listed(named)}' if named else ''}"
-    )

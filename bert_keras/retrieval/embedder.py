@@ -25,7 +25,6 @@ from bert_keras.runs.progress import Progress
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks import find_task
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import check_dense
 from bert_keras.text.truncation import Truncation
@@ -118,7 +117,7 @@ def load_embedder(
         raise ConfigError(f"no setting of features is named {sorted(unknown)[0]!r}")
     check_choice("precision", precision, PRECISIONS)
     folder = model_folder.Folder.open(source)
-    held = _held_task(folder)
+    held = folder.embedding() or folder.plain_embedding()
     for name in given:
         if name not in _OF_LONG_TEXTS:
             check_dense(held, f"`{name}`")
@@ -139,11 +138,6 @@ def load_embedder(
     return Predictor(model)
 
 
-def _held_task(folder: model_folder.Folder) -> Any:
-    embedding = find_task(_TASK)
-    return folder.held(embedding) or from_model_config(embedding, {})
-
-
 def shared_settings(
     source: Source, *, prompt: str | None, **settings: Any
 ) -> dict[str, Any]:
@@ -162,7 +156,8 @@ def shared_settings(
         place = Path(source)
         taken, task = {"precision"}, read_answers_file(place, place / ANSWERS, None)[0]
     else:
-        task = _held_task(model_folder.Folder.open(source))
+        folder = model_folder.Folder.open(source)
+        task = folder.embedding() or folder.plain_embedding()
         taken |= {"combine"} if task.kind == "dense" else set()
     if prompt in ("query", "document", *getattr(task, "prompts", ())):
         taken.add("prompt")

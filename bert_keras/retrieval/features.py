@@ -15,12 +15,11 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import importlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,7 +33,6 @@ from bert_keras.files.atomic import check_output_place, new_folder, writing
 from bert_keras.files.parquet import check_arrow, is_parquet
 from bert_keras.inference.predictor import Predictor
 from bert_keras.lazy_names import deferred
-from bert_keras.reading.text_vector import TextVector
 from bert_keras.retrieval.embedder import Source, load_embedder
 from bert_keras.retrieval.index_model import model_hash
 from bert_keras.retrieval.packed_vectors import PackedVectors
@@ -42,10 +40,8 @@ from bert_keras.retrieval.vector_file import MODEL_KEY, TextsHash, entries_of
 from bert_keras.runs.notes import say
 from bert_keras.runs.progress import Progress, report
 from bert_keras.settings import DTYPES, check_choice
-from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import check_dense
-from bert_keras.text.packing import join, unpack
+from bert_keras.tasks.token_features import TokenFeatures
 from bert_keras.text.truncation import Truncation
 
 if TYPE_CHECKING:
@@ -53,8 +49,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from bert_keras.model import pooling
-    from bert_keras.model.encoder import BertEncoder
-    from bert_keras.text.preprocessor import Preprocessor
 else:
     keras, tf, pooling = deferred("keras", "tensorflow", "bert_keras.model.pooling")
 
@@ -254,59 +248,6 @@ LEVELS = ("text", "token")
 _BATCHES = {"text": 32, "token": 4}
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenVectors(Embedding):
-    """One vector for each token, `[CLS]` and `[SEP]` included.
-
-    The arguments are the same as for `Embedding`; `pooling` and prompts are ignored.
-    """
-
-    name = "token-vectors"
-    may_read_windows = False
-
-    @property
-    def reader(self) -> TextVector:
-        """As of `Embedding`, without prompts: places are counted in the text itself."""
-        return dataclasses.replace(super().reader, prompts={}, default_prompt="")
-
-    def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
-        """Return the batch dict with `starts` and `ends` of the tokens, in characters.
-
-        Both are 0 for `[CLS]` and `[SEP]`, as in the `tokenizers` library.
-        """
-        tokenizer = preprocessor.tokenizer
-        pieces = tokenizer.tokenize_with_offsets(texts, unit="characters")
-        most = (self.default_length or preprocessor.max_length) - 2
-        ids, starts, ends = (part[:, :most] for part in pieces)
-        ids, segments = join(
-            ids, None, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
-        )
-        zero = tf.zeros([ids.nrows(), 1], tf.int32)
-        starts, ends = (tf.concat([zero, x, zero], axis=1) for x in (starts, ends))
-        return preprocessor.lay(ids, segments, starts=starts, ends=ends)
-
-    @property
-    def needs(self) -> Needs:  # type: ignore[override]
-        return dataclasses.replace(super().needs, inputs=None)
-
-    def outputs(
-        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
-    ) -> Any:
-        vectors = keras.ops.cast(self.reader.token_vectors(encoder, inputs), "float32")
-        return pooling.unit_vectors(vectors) if self.normalize else vectors
-
-    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return `embeddings` float32 [B, T, D], 0 after a text's last token, and
-        `token_ids`, `starts` and `ends`, int32 [B, T], -1 there.
-        """
-        cells = {key: unpack(batch[key], batch) for key in ("starts", "ends")}
-        cells["token_ids"] = unpack(batch["token_ids"], batch)
-        return {
-            "embeddings": unpack(outputs, batch).to_tensor(),
-            **{key: value.to_tensor(-1) for key, value in cells.items()},
-        }
-
-
 def write_features(
     source: Source,
     file: str | os.PathLike[str],
@@ -364,9 +305,9 @@ def write_features(
     )
     parts = map(with_titles, given)
     first = next(parts)  # an unreadable file fails before the model is loaded
-    kind: type[Embedding] = Embedding
+    kind: type[TokenFeatures] | None = None
     if level == "token":
-        kind, normalize = TokenVectors, settings.get("normalize")
+        kind, normalize = TokenFeatures, settings.get("normalize")
         # A folder's settings are for whole texts.
         settings |= {"normalize": bool(normalize), "long": "truncate"}
     predictor, counts = load_embedder(source, kind=kind, **settings), Truncation()

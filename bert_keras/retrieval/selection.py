@@ -23,8 +23,7 @@ from bert_keras.runs.progress import Progress
 from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import SELECTIONS, check_choice, check_whole_number
-from bert_keras.tasks.classifier import NamedClasses
-from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.hugging_face import MULTI_LABEL, SINGLE_LABEL
 from bert_keras.tasks.protocols import check_dense
 from bert_keras.text.truncation import Truncation
 
@@ -138,7 +137,8 @@ def class_count(model: Source) -> int:
             task = Folder.open(model).task()
         except BertKerasError:  # an encoder without a head
             return 0
-    is_single = isinstance(task, NamedClasses) and task.pairs is not True
+    has_classes = task.head_codec.problem_type in (SINGLE_LABEL, MULTI_LABEL)
+    is_single = has_classes and getattr(task, "pairs", None) is not True
     return len(getattr(task, "classes", ())) if is_single else 0
 
 
@@ -195,7 +195,7 @@ def uncertainties(
         found = joined(list(predictor.stream((texts,), seen=shown.add, **parts)))
     predictor.tell_truncated(counts)
     p = found["probabilities"].astype("float64")
-    if isinstance(predictor.model.task, MultiLabel):
+    if predictor.model.task.head_codec.problem_type == MULTI_LABEL:
         p = yes_or_no(p.ravel()).reshape(*p.shape, 2)
     else:
         p = p[:, np.newaxis]

@@ -339,6 +339,17 @@ class Task(PlainSettings, abc.ABC):
         """
         return None
 
+    def weights_by_class(self, given: Any) -> Any:
+        """Return `class_weight` of `fit`, with the number of each class.
+
+        Raises:
+            ConfigError: the task does not have one class for each row, or there is no
+                such class.
+        """
+        if hasattr(self, "classes"):
+            raise ConfigError(f"`class_weight` must be None for the task {self.name}")
+        return given
+
     def resample(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
         """Return training rows (texts, targets, …) as they are drawn in an epoch.
 

@@ -52,8 +52,9 @@ from bert_keras.settings import (
     with_options_documented,
 )
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task, by_reader
-from bert_keras.tasks.classifier import label_numbers, numbers
+from bert_keras.tasks.classifier import label_numbers
 from bert_keras.tasks.embedding_settings import VECTORS, EmbeddingSettings
+from bert_keras.tasks.given_labels import numbers
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.long_texts import LongTextTask
 from bert_keras.tasks.needs import Needs, named_scope

@@ -43,8 +43,9 @@ from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
 from bert_keras.settings import check_share, with_options_documented
 from bert_keras.tasks.base import Answers, Column, roles_with
-from bert_keras.tasks.classifier import Calibrated, PooledTask, checked, named_alike
+from bert_keras.tasks.classifier import Calibrated, PooledTask
 from bert_keras.tasks.entailment import EntailedClasses, EntailedCodec
+from bert_keras.tasks.given_labels import checked, named_alike
 from bert_keras.tasks.hugging_face import MULTI_LABEL
 from bert_keras.tasks.multi_label_settings import MultiLabelSettings
 from bert_keras.tasks.protocols import Decisions, texts_of

@@ -33,13 +33,8 @@ from bert_keras.scoring.calibration import (
 from bert_keras.scoring.classification import accuracy
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Task, by_reader
-from bert_keras.tasks.classifier import (
-    Confidence,
-    numbers,
-    numbers_below,
-    one_each,
-    wrong_rows,
-)
+from bert_keras.tasks.classifier import Confidence, wrong_rows
+from bert_keras.tasks.given_labels import numbers, numbers_below, one_each
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.multiple_choice_settings import LAYOUTS
 from bert_keras.tasks.needs import Needs

@@ -21,7 +21,8 @@ from bert_keras.scoring.calibration import logit_of
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
-from bert_keras.tasks.classifier import PooledTask, label_numbers, numbers
+from bert_keras.tasks.classifier import PooledTask, label_numbers
+from bert_keras.tasks.given_labels import numbers
 from bert_keras.tasks.hugging_face import REGRESSION, PooledCodec, reads_pairs
 from bert_keras.tasks.regression_settings import RegressionSettings
 

@@ -35,7 +35,8 @@ from bert_keras.scoring.ranking import (
 )
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, by_reader
-from bert_keras.tasks.classifier import checked, label_numbers
+from bert_keras.tasks.classifier import label_numbers
+from bert_keras.tasks.given_labels import checked
 from bert_keras.tasks.hugging_face import REGRESSION
 from bert_keras.tasks.protocols import TextSpec, is_text_with_list, list_parts
 from bert_keras.tasks.regression import NumberCodec, NumberTask, is_cross_encoder

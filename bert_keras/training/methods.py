@@ -21,9 +21,6 @@ from bert_keras.report.values import words
 from bert_keras.settings import ALL_LAYERS, BI, CROSS, POOLER, POOLINGS, options_of
 from bert_keras.tasks import class_of
 from bert_keras.tasks.base import Task, overrides, replaced
-from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.hugging_face import from_model_config
-from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.balanced_batches import ROWS
 from bert_keras.training.choices import AUTO, GIVEN, Choice, Facts
 from bert_keras.training.config import TrainConfig, given_options, unused_by
@@ -84,7 +81,7 @@ def choose_pair_encoder(
         return facts, chosen(given["pair_encoder"], _as_given(facts.config))
     apart = {**given, "pair_encoder": BI}
     against, reason = _against_bi(facts), "a sentence encoder compares texts by itself"
-    if _embedding_of(facts.folder) is None:
+    if facts.folder.embedding() is None:
         reason = "linear trains no encoder to compare texts in one row"
     is_few = _LEAST_PAIRS <= len(facts.rows) <= FEW_PAIRS
     if against == _NO_VECTORS and not _has_classes(task) and is_few:
@@ -110,7 +107,7 @@ def _against_bi(facts: Facts) -> str:
         return ""
     if config.method != AUTO:
         return f"{config.method} trains the encoder to compare texts in one row"
-    held, has_classes = _embedding_of(facts.folder), _has_classes(facts.task)
+    held, has_classes = facts.folder.embedding(), _has_classes(facts.task)
     reasons = {
         _against_linear(facts): True,
         f"{pairs:,} pairs, above {FEW_PAIRS:,}": has_classes and pairs > FEW_PAIRS,
@@ -159,7 +156,7 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     if reason:
         return chosen("linear", f"{reason}{also}")
     reason = f"{counted(per_class, 'rows')} per class on average"
-    if _embedding_of(facts.folder) is not None:
+    if facts.folder.embedding() is not None:
         reason += ", and a sentence encoder"
     against = _against_linear(facts)
     if not facts.one_replica:
@@ -318,7 +315,7 @@ def choose_pooling(
     if isinstance(task, Task):
         return {}, None
     # A reranker reads pairs, which no other method learns.
-    is_chosen = issubclass(task, Reranking) or facts.is_open
+    is_chosen = _reads_pairs_alone(task) or facts.is_open
     own: dict[str, Any] = pooling_of(facts) if is_chosen else {}
     if given.get("pair_encoder") == BI:
         own = head_settings(facts.folder, given)
@@ -328,7 +325,7 @@ def choose_pooling(
         reason = "as in the encoder's folder"
         return found, _pooling_choice(found, facts, reason)
     if own:
-        held = _embedding_of(facts.folder)
+        held = facts.folder.embedding()
         reason = _OFTEN_BETTER if held is None else _BY_FOLDER
         return found, _pooling_choice(own, facts, f"{reason}; {_READ_ELSEWHERE}")
     wanted = pooling_of(facts).get("pooling", POOLER)
@@ -368,20 +365,20 @@ def head_settings(folder: Folder, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "pooling" in given:
         return {}
-    held = _embedding_of(folder) or from_model_config(Embedding, {})
+    held = folder.embedding() or folder.plain_embedding()
     pooling = held.pooling if held.pooling in _READABLE else "mean"
     return {"pooling": pooling, "normalize": held.normalize, **given}
 
 
 def _left_out(facts: Facts) -> str:
     """Return why a head on vectors reads them so, and what it does not read."""
-    held, plain = _embedding_of(facts.folder), from_model_config(Embedding, {})
+    held = facts.folder.embedding()
     if held is None:
         return "the folder of the encoder names none"
     unread = [
         name
         for name in ("dense", "default_prompt", "layers")
-        if getattr(held, name) != getattr(plain, name)
+        if getattr(held, name) != options_of(type(held))[name].default
     ]
     if held.pooling not in _READABLE:
         return f"not {held.pooling}, as the folder says, which a head cannot read"
@@ -433,14 +430,19 @@ def vectors_of(facts: Facts, task: type[Task] | Task) -> dict[str, Any]:
     is_single = overrides(task, "linear_targets") and "text_pair" not in facts.rows
     if not is_single or not {"pooling", "entailment"}.isdisjoint(facts.given):
         return {}
-    held = _embedding_of(facts.folder)
+    held = facts.folder.embedding()
     if held is None and facts.is_open:
         if facts.folder.held(class_of(task)) is None:
-            held = from_model_config(Embedding, {})
+            held = facts.folder.plain_embedding()
     if held is None or held.pooling not in _READABLE:
         return {}
     normalize = facts.given.get("normalize", held.normalize)
     return {"pooling": held.pooling, "normalize": normalize}
+
+
+def _reads_pairs_alone(task: type[Task]) -> bool:
+    """Return whether a task reads pairs whatever its settings."""
+    return getattr(task, "pairs", None) is True
 
 
 def pooling_of(facts: Facts) -> dict[str, str]:
@@ -450,17 +452,11 @@ def pooling_of(facts: Facts) -> dict[str, str]:
     (`benchmarks/gpu_quality.py` and `retrieval_quality.py`), but other tools read
     the head with a random pooler.
     """
-    if issubclass(class_of(facts.task), Reranking):
-        held = _embedding_of(facts.folder)
+    if _reads_pairs_alone(class_of(facts.task)):
+        held = facts.folder.embedding()
         if held is None or "pooling" in facts.given:
             return {}
         is_read = held.is_dense and held.pooling in POOLINGS
         return {"pooling": held.pooling} if is_read else {}
     found = vectors_of(facts, facts.task)
     return {name: value for name, value in found.items() if name == "pooling"}
-
-
-def _embedding_of(folder: Folder) -> Embedding | None:
-    """Return the embedding that an encoder was trained as, if it was."""
-    held = folder.held(Embedding)
-    return held if isinstance(held, Embedding) else None

@@ -9,7 +9,6 @@ from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import CROSS, LAST_LAYER, POOLER, options_of
 from bert_keras.tasks import class_of
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import ENCODER_ALONE
 from bert_keras.training.choices import Facts
 
@@ -61,7 +60,7 @@ def with_open_head(facts: Facts) -> tuple[Facts, list[str]]:
                 f"`{name}` must be {shown(value)} with `opens_in` {config.opens_in}, "
                 f"which supports no other value; received {shown(found)}"
             )
-    is_of_vectors = isinstance(facts.folder.held(Embedding), Embedding)
+    is_of_vectors = facts.folder.embedding() is not None
     settings = facts.settings
     if settings is not None:
         names = {"pooling", "long"} & {*wanted}

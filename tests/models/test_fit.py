@@ -15,9 +15,9 @@ from conftest import ROWS, refused
 from bert_keras.models.fit_data import class_weights, read_rows, unused_settings
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.classifier import label_errors
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.generation import Translation
+from bert_keras.tasks.given_labels import label_errors
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.multiple_choice import MultipleChoice
 from bert_keras.tasks.next_sentence import NextSentence

@@ -27,7 +27,6 @@ from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.reading import windows
 from bert_keras.reading.windows import LongTexts
-from bert_keras.retrieval.features import TokenVectors
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.multi_label import MultiLabel
@@ -36,6 +35,7 @@ from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import truncation_remedy
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
+from bert_keras.tasks.token_features import TokenFeatures
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.evaluation import evaluate
 from bert_keras.training.head_fit import HeadInputs
@@ -470,5 +470,5 @@ def test_only_tasks_with_the_setting_are_told_of_windows() -> None:
     entailed = Classification(CLASSES, entailment=("entailment", "neutral"))
     tasks = [Embedding(), Embedding(kind="sparse"), Classification(CLASSES)]
     assert [truncation_remedy(task, "windows") for task in tasks] == ["windows"] * 3
-    others = [TokenVectors(), NextSentence(), entailed, Embedding(long="windows")]
+    others = [TokenFeatures(), NextSentence(), entailed, Embedding(long="windows")]
     assert [truncation_remedy(task, "windows") for task in others] == [""] * 4

@@ -38,7 +38,8 @@ from bert_keras.tasks.base import (
     by_reader,
     refuse_weights,
 )
-from bert_keras.tasks.classifier import Confidence, checked
+from bert_keras.tasks.classifier import Confidence
+from bert_keras.tasks.given_labels import checked
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import string_parts

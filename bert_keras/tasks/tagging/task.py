@@ -58,7 +58,8 @@ from bert_keras.scoring.entities import (
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.answer_rows import plain_values
 from bert_keras.tasks.base import Answers, Batch, Run, Task, by_reader
-from bert_keras.tasks.classifier import Confidence, checked, class_numbers
+from bert_keras.tasks.classifier import Confidence
+from bert_keras.tasks.given_labels import checked, class_numbers
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import TextSpec, string_parts

@@ -210,9 +210,8 @@ def check_needed(
         given = getattr(options, name, default)
         is_given = given is not False and given != default
         if is_given and getattr(options, needed) in (None, False):
-            raise ConfigError(
-                f"`{flag(name)}` needs `{flag(needed)}`; received {given}"
-            )
+            value = "" if given is True else f"; received {given}"
+            raise ConfigError(f"`{flag(name)}` needs `{flag(needed)}`{value}")
 
 
 def places_of(options: argparse.Namespace, *names: str) -> dict[str, Any]:

@@ -45,7 +45,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.reading.text_vector import PROMPT_LENGTHS
 from bert_keras.reading.windows import WINDOW_LOGITS
 from bert_keras.runs.notes import collected, notes_so_far, say
-from bert_keras.settings import check_choice, check_share
+from bert_keras.settings import MAX_DROP, check_choice
 from bert_keras.tasks.protocols import input_specs, texts_of
 from bert_keras.text.token_ids import TOKENIZER_JSON
 from bert_keras.text.tokenizer_files import write_tokenizer_json
@@ -110,7 +110,7 @@ def export_to_engine(
         CheckpointError: the folder holds something else, or cannot be written.
     """
     check_choice("format", format, FILES)
-    check_share("max_drop", max_drop)
+    MAX_DROP.check(max_drop)
     check_convertible(model.task)
     if int8_only and not int8:
         raise ConfigError("`int8_only` needs `int8`; received True without it")

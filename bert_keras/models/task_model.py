@@ -39,7 +39,7 @@ from bert_keras.models.trainable_model import TrainableModel
 from bert_keras.models.truncated_rows import TruncatedRows
 from bert_keras.reading.windows import Drawn
 from bert_keras.runs.notes import say, say_once
-from bert_keras.settings import check_type
+from bert_keras.settings import check_type, check_whole_number
 from bert_keras.tasks.base import Batch, Task, default_learning_rate, refuse_weights
 from bert_keras.tasks.given_labels import label_errors
 from bert_keras.tasks.protocols import Writing, lengths_of, windows_of
@@ -336,6 +336,8 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         Settings by which `train` learns from its rows are reported as not used:
         `class_weights`, `scaling`, and those that are fitted on the dev set.
         """
+        if batch_size is not None:
+            check_whole_number("batch_size", batch_size, least=1)
         if kwargs.get("class_weight") is not None:
             given = kwargs["class_weight"]
             kwargs["class_weight"] = self.task.weights_by_class(given)
@@ -410,6 +412,8 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
 
         Truncated texts are reported.
         """
+        if batch_size is not None:
+            check_whole_number("batch_size", batch_size, least=1)
         x, y, sample_weight = read_rows(self.task, x, y, sample_weight)
         self._check_not_one_hot(x, y)
         truncated = self._truncated_rows()

@@ -41,7 +41,6 @@ from bert_keras.settings import (
     HEADER,
     MAX_DROP,
     check_number,
-    check_share,
     check_whole_number,
 )
 from bert_keras.tasks.base import Task
@@ -140,7 +139,7 @@ def bench(
         ConfigError: an argument is out of range, or an export is of another task.
     """
     check_whole_number("clients", clients, least=1)
-    check_share("max_drop", max_drop)
+    MAX_DROP.check(max_drop)
     check_number("seconds", seconds, least=0, most=3600)
     forms = [_form_of(path) for path in dict.fromkeys((model, *exports))]
     task = _task_at(forms[0])

@@ -170,7 +170,7 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
     def label_rows(self, cells: Iterable[Any]) -> list[list[str]]:
         """Return the names in each cell; of 0 and 1 for each class, its numbers."""
         rows = [self.names(cell) for cell in cells]
-        if not _are_flags(rows):
+        if not _are_flags(rows, len(self.classes)):
             return rows
         return [[str(i) for i, flag in enumerate(row) if _FLAGS[flag]] for row in rows]
 
@@ -371,13 +371,17 @@ def _with_flags(columns: Columns, names: Sequence[str]) -> Columns:
     return dataclasses.replace(columns, cells=cells)
 
 
-def _are_flags(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the cells hold 0 or 1 for each class, in place of names."""
-    return (
-        len({len(row) for row in rows}) == 1
-        and {name for row in rows for name in row} <= _FLAGS.keys()
-        and any(len(set(row)) < len(row) for row in rows)
-    )
+def _are_flags(rows: Sequence[Sequence[str]], classes: int) -> bool:
+    """Return whether the cells hold 0 or 1 for each class, in place of names.
+
+    With two numbers in each cell, they may be all of 2 `classes`; below 2, these are
+    not known.
+    """
+    sizes = {len(row) for row in rows}
+    if len(sizes) != 1 or not {name for row in rows for name in row} <= _FLAGS.keys():
+        return False
+    is_of_two = sizes == {2} and classes <= 2
+    return is_of_two or any(len(set(row)) < len(row) for row in rows)
 
 
 def _other_separators(names: Sequence[str], path: str) -> list[str]:

@@ -39,7 +39,7 @@ from bert_keras.report.values import words
 from bert_keras.runs.notes import collected, notes_so_far, say, show
 from bert_keras.runs.progress import followed_by, in_proportion
 from bert_keras.runs.stop_signal import RunStopped
-from bert_keras.settings import SHRINK_INT8, check_choice, check_share
+from bert_keras.settings import MAX_DROP, SHRINK_INT8, check_choice
 from bert_keras.tasks.base import Task, overrides, replaced
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import labelled_rows, untuned
@@ -142,7 +142,7 @@ def shrink(
         >>> shrink("models/emails", "models/small", train="train.csv", dev="dev.csv")
     """
     check_choice("int8", int8, SHRINK_INT8)
-    check_share("max_drop", max_drop)
+    MAX_DROP.check(max_drop)
     check_output_place("output", output, {"model": model})
     if os.path.lexists(output):
         raise ConfigError(f"`output` must not exist; received {os.fspath(output)}")

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROWS, refused
 
-from bert_keras.models.fit_data import class_weights, read_rows, unused_settings
+from bert_keras.models.fit_data import read_rows, unused_settings
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
@@ -125,6 +125,13 @@ def test_a_split_is_trained_and_scored(make_model: Callable[..., Any]) -> None:
     labels = [f"{label},ham" for label in LABELS]
     found = model.fit(TEXTS, labels, validation_split=0.25, verbose=0).history
     assert set(found) >= {"loss", "val_loss"}
+
+
+@pytest.mark.parametrize("size", [0, 2.5])
+def test_a_batch_has_rows(classifier: TaskModel, size: Any) -> None:
+    rule = "`batch_size` must be a whole number"
+    refused(lambda: classifier.fit(["a"], [0], batch_size=size), rule)
+    refused(lambda: classifier.evaluate(["a"], [0], batch_size=size), rule)
 
 
 @pytest.mark.parametrize("split", [1.5, -0.1, 1.0, 0.01])
@@ -282,10 +289,12 @@ def test_weights_of_rows_that_are_compared(
 
 
 def test_class_weights_by_name_and_number() -> None:
-    weights = class_weights(Classification(CLASSES), {"spam": 4.0, 0: 2.0})
+    weights = Classification(CLASSES).weights_by_class({"spam": 4.0, 0: 2.0})
     assert weights == {0: 2.0, 1: 1.0, 2: 4.0}
     many = MultiLabel(CLASSES)
-    refused(lambda: class_weights(many, {"ham": 2.0}), "`class_weight`", "multi-label")
+    refused(
+        lambda: many.weights_by_class({"ham": 2.0}), "`class_weight`", "multi-label"
+    )
 
 
 def test_settings_that_only_train_uses_are_told(

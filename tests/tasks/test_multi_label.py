@@ -50,6 +50,14 @@ def test_numbers_are_of_the_named_classes(
     assert capsys.readouterr().err == ""
 
 
+def test_a_flag_for_each_of_two_classes() -> None:
+    columns = as_columns(text=["a"] * 2, label=[[0, 1], [1, 0]])
+    two = MultiLabel.from_columns(columns)
+    assert two.targets(columns).tolist() == [[0, 1], [1, 0]]
+    both = TASK.targets(as_columns(text=["a"], label=[[0, 1]]))  # numbers of three
+    assert both.tolist() == [[1, 1, 0]]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "settings"),
     [

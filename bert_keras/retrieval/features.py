@@ -21,7 +21,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from bert_keras.errors import ConfigError, DataError, NoRowsError, counted
 from bert_keras.files.atomic import check_output_place, new_folder, writing
 from bert_keras.files.parquet import check_arrow, is_parquet
 from bert_keras.inference.predictor import Predictor
-from bert_keras.lazy_names import deferred
 from bert_keras.retrieval.embedder import Source, load_embedder
 from bert_keras.retrieval.index_model import model_hash
 from bert_keras.retrieval.packed_vectors import PackedVectors
@@ -43,14 +42,6 @@ from bert_keras.settings import DTYPES, check_choice
 from bert_keras.tasks.protocols import check_dense
 from bert_keras.tasks.token_features import TokenFeatures
 from bert_keras.text.truncation import Truncation
-
-if TYPE_CHECKING:
-    import keras
-    import tensorflow as tf
-
-    from bert_keras.model import pooling
-else:
-    keras, tf, pooling = deferred("keras", "tensorflow", "bert_keras.model.pooling")
 
 ENDINGS = (".npz", ".parquet")
 _UNKNOWN_MEMORY = 8 << 30  # bytes, where the system does not tell them

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.text.preprocessor import Preprocessor
 else:
-    keras, pooling = deferred("keras", "bert_keras.model.pooling")
+    keras, tf, pooling = deferred("keras", "tensorflow", "bert_keras.model.pooling")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,6 +63,7 @@ CROSS, BI = "cross", "bi"  # a pair in one row, or each of its texts by itself
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s order
 OWN_LENGTHS = ("query_length", "document_length")
+FROM_DATA = "from the data"  # `unset` of a setting that follows from the rows
 OF_VECTORS = (  # settings of vectors of texts that files of sentence-transformers hold
     *("kind", "pooling", "normalize", "dense", "prompts", "default_prompt"),
     *("include_prompt", "truncate_dim", *OWN_LENGTHS),
@@ -191,6 +192,8 @@ class Option:
         fitted_by: for a task's setting that is fitted on dev rows after training: the
             setting that asks for it, and the value with which it does not. Without dev
             rows it stays as it is; if it has no `unset`, the request is refused.
+        fit_takes: for a task's setting by which `train` learns from its rows and `fit`
+            does not: the settings that `fit` takes instead; `None` for others.
         name, kind, may_be_none, is_list: set by `options_of` from the field; `kind` is
             `int`, `float`, `str` or `bool`; for a list, the type of its items.
     """
@@ -212,6 +215,7 @@ class Option:
     needs: tuple[str, Any] | Condition | None = None
     unused_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fitted_by: tuple[str, Any] | None = None
+    fit_takes: tuple[str, ...] | None = None
     name: str = ""
     kind: type = str
     may_be_none: bool = False
@@ -305,6 +309,11 @@ class Option:
         else:
             for item in value:
                 dataclasses.replace(self, is_list=False, may_be_none=False).check(item)
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether a task's setting follows from the rows, where none is given."""
+        return self.unset == FROM_DATA or bool(self.fitted_by and self.unset)
 
     @property
     def _is_checked_elsewhere(self) -> bool:

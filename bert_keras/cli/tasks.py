@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 
 from bert_keras.cli.options import markdown_table, offer
-from bert_keras.settings import REQUIRED, Option, options_of
+from bert_keras.settings import FROM_DATA, REQUIRED, Option, options_of
 from bert_keras.tasks import TASKS, check_task_name
 
 _WIDTH = 80
@@ -100,7 +100,7 @@ def values_of(declared: Option) -> str:
 
 def _default(declared: Option) -> str:
     if declared.unset or declared.default is REQUIRED:
-        return declared.unset or "from the data"
+        return declared.unset or FROM_DATA
     is_switch = isinstance(declared.default, bool)
     return str(declared.default).lower() if is_switch else str(declared.default)
 

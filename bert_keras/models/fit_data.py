@@ -21,16 +21,6 @@ from bert_keras.tasks.base import Task, roles_with
 from bert_keras.tasks.protocols import input_specs
 from bert_keras.text.preprocessor import one_or_all
 
-# Settings by which `train` learns from its rows, their value where it does not, and
-# the settings that `fit` takes instead.
-_LEARNED: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "class_weights": ("none", ()),
-    "calibration": ("none", ()),
-    "answered_accuracy": (0.0, ()),
-    "threshold_tuning": ("none", ("thresholds",)),
-    "scaling": ("none", ("mean", "std")),
-}
-
 
 def new_seed() -> int:
     """Return a seed derived from the seed of `keras.utils.set_random_seed`."""
@@ -211,14 +201,14 @@ def unused_settings(task: Task, *, has_trained_head: bool) -> list[str]:
     Targets are not scaled for a head that `train` made: it answers in their units.
     """
     options, found = options_of(type(task)), []
-    for name in options.keys() & _LEARNED.keys():
-        nothing, instead = _LEARNED[name]
-        needs = options[name].needs
+    for name, declared in options.items():
+        instead, needs = declared.fit_takes, declared.needs
+        if instead is None or getattr(task, name) in ("none", 0):
+            continue
         is_off = isinstance(needs, tuple) and getattr(task, needs[0]) != needs[1]
         known = [each for each in instead if each in options]
         given = any(getattr(task, each) != options[each].default for each in known)
-        own = name == "scaling" and has_trained_head
-        if getattr(task, name) == nothing or is_off or given or own:
+        if is_off or given or name == "scaling" and has_trained_head:
             continue
         hint = f" (give {' and '.join(f'`{each}`' for each in instead)})"
         found.append(f"{name} {getattr(task, name)}{hint if instead else ''}")

@@ -41,7 +41,7 @@ from bert_keras.models.pretrained_model import (
 )
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.notes import say
-from bert_keras.settings import LAYOUT
+from bert_keras.settings import LAYOUT, options_of
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import Writing
@@ -58,7 +58,6 @@ _SIZES = (
     "intermediate_size",
 )
 # Settings that follow from the rows.
-_OF_ROWS = {"classes", "mean", "std", "largest_grade", "pairs", "thresholds"}
 
 
 def load_model(
@@ -270,11 +269,12 @@ def _lost_settings(task: Task, held: Any) -> str:
     """Return the settings of a folder's task that a task does not have, but for those
     that follow from the rows.
     """
-    lost = []
+    options, lost = options_of(type(held)), []
     for each in dataclasses.fields(held):
         value = getattr(held, each.name)
         is_kept = value in (getattr(task, each.name, value), each.default)
-        if not is_kept and each.name not in _OF_ROWS:
+        declared = options.get(each.name)
+        if not is_kept and not (declared and declared.is_of_rows):
             lost.append(f"{each.name}={value}")
     return ", ".join(lost)
 

@@ -26,6 +26,7 @@ class ClassificationSettings(
         "balanced: rare classes have the same total weight in the training loss as "
         "frequent ones",
         words=("none", "balanced"),
+        fit_takes=(),
     )
     positive_class: str = option(
         "",

@@ -11,6 +11,7 @@ from bert_keras.settings import (
     ALL_LAYERS,
     BI,
     CROSS,
+    FROM_DATA,
     LAST_LAYER,
     POOLER,
     POOLINGS,
@@ -26,7 +27,7 @@ CLASSES = Option(
     REQUIRED,
     "the class names, in the order of the outputs; can be renamed after training",
     form="a list of names",
-    unset="from the data",
+    unset=FROM_DATA,
     free=True,
 )
 POOLING = Option(
@@ -67,7 +68,7 @@ class PooledSettings(LongTextSettings):
     """The settings of a task with a head on the vector of a text, or of a pair."""
 
     pairs: bool | None = option(
-        False, "whether a row is a pair of texts", unset="from the data"
+        False, "whether a row is a pair of texts", unset=FROM_DATA
     )
     pooling: str = POOLING.field()
     normalize: bool = option(
@@ -136,6 +137,7 @@ class CalibrationSettings:
         "none",
         "temperature: fit the temperature on the dev set; none: keep it",
         words=("none", "temperature"),
+        fit_takes=(),
     )
     temperature: float = option(
         1.0,
@@ -165,4 +167,5 @@ class ConfidenceSettings(CalibrationSettings):
         "on the dev set",
         least=0,
         most=1,
+        fit_takes=(),
     )

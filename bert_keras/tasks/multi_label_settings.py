@@ -38,6 +38,7 @@ class MultiLabelSettings(
         "f1 tunes the thresholds for the highest F1 of each class on the dev set; none "
         "keeps 0.5",
         words=("f1", "none"),
+        fit_takes=("thresholds",),
     )
 
 

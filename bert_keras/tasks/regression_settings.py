@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.settings import option
+from bert_keras.settings import FROM_DATA, option
 from bert_keras.tasks.classifier_settings import PooledSettings
 from bert_keras.tasks.declaration import RowForm, TaskHelp
 
@@ -21,20 +21,21 @@ class RegressionSettings(PooledSettings):
         "not",
         words=("standard", "none"),
         needs=("activation", "linear"),
+        fit_takes=("mean", "std"),
     )
     mean: float = option(
         0.0,
         "subtracted from the targets during training",
         least=-_LARGEST,
         most=_LARGEST,
-        unset="from the data",
+        unset=FROM_DATA,
     )
     std: float = option(
         1.0,
         "divides the targets during training",
         least=1e-37,
         most=_LARGEST,
-        unset="from the data",
+        unset=FROM_DATA,
     )
     activation: str = option(
         "linear",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.settings import WINDOW_COMBINATIONS, option
+from bert_keras.settings import FROM_DATA, WINDOW_COMBINATIONS, option
 from bert_keras.tasks.classifier_settings import POOLING
 from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 from bert_keras.tasks.long_text_settings import IN_WINDOWS, LongTextSettings
@@ -38,7 +38,7 @@ class RerankingSettings(LongTextSettings):
         "the grade that counts as 1 for pointwise",
         least=1e-6,
         most=1_000_000,
-        unset="from the data",
+        unset=FROM_DATA,
     )
     _: dataclasses.KW_ONLY
     combine: str = option(

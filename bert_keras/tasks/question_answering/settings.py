@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.settings import option
+from bert_keras.settings import FROM_DATA, option
 from bert_keras.tasks.classifier_settings import ConfidenceSettings
 from bert_keras.tasks.declaration import Row, RowForm, TaskHelp, records
 
@@ -20,7 +20,7 @@ class QuestionAnsweringSettings(ConfidenceSettings):
     no_answer: bool = option(
         False,
         "whether a question can have no answer in its context",
-        unset="from the data",
+        unset=FROM_DATA,
         free=True,
     )
     threshold: float = option(

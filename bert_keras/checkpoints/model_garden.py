@@ -314,9 +314,9 @@ def _encoder(graph: ObjectGraph, number: int) -> dict[str, int] | None:
 
 def _is_next_sentence(graph: ObjectGraph, number: int) -> bool:
     """Return whether a head is for next sentences, by its name or its weights."""
-    beside = graph.nodes[0].children.get(NEXT_SENTENCE_POOLER)
-    if beside is not None:
-        return graph.nodes[number].children.get("dense") == beside
+    pooler = graph.nodes[0].children.get(NEXT_SENTENCE_POOLER)
+    if pooler is not None:
+        return graph.nodes[number].children.get("dense") == pooler
     kernel = graph.find(number, "out_proj/kernel")
     name = "" if kernel is None else graph.nodes[kernel].full_name
     return NEXT_SENTENCE in name.split("/")
@@ -410,17 +410,17 @@ def _root(tree: _Tree) -> Any:
     encoder = _made({**made, **counted, LAYERS: _made(blocks)})
     if len(tree) == 1:
         return _made({"encoder": encoder, "model": encoder})
-    beside: _Tree = {"encoder": encoder}
+    root: _Tree = {"encoder": encoder}
     model: _Tree = {"encoder_network": encoder}
     if (masked_lm := tree.get("masked_lm")) is not None:
         table = parts[EMBEDDINGS[0]]["embeddings"]
         head = _made({**masked_lm, "embedding_table": table})
-        beside["masked_lm"] = model["masked_lm"] = head
+        root["masked_lm"] = model["masked_lm"] = head
     if (next_sentence := tree.get(NEXT_SENTENCE)) is not None:
-        dense = beside[NEXT_SENTENCE_POOLER] = _made(next_sentence["dense"])
+        dense = root[NEXT_SENTENCE_POOLER] = _made(next_sentence["dense"])
         head = _made({**next_sentence, "dense": dense})
         model["classification_heads"] = _made({"0": head})
-    return _made({**beside, "model": _made(model)})
+    return _made({**root, "model": _made(model)})
 
 
 def _made(tree: _Tree) -> Any:

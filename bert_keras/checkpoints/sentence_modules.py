@@ -530,8 +530,10 @@ def _unsupported(folder: Path, steps: Sequence[Step]) -> CheckpointError:
     wanted = "Transformer, Pooling and perhaps Dense and Normalize"
     if _TOKEN_MODULES & set(kinds):
         wanted = f"Transformer, {MASK} and perhaps Dense and Normalize"
-    told = f": {listed(others)}" if others else ""
-    return CheckpointError(f"{path}: must name the steps {wanted}; names {names}{told}")
+    reasons = f": {listed(others)}" if others else ""
+    return CheckpointError(
+        f"{path}: must name the steps {wanted}; names {names}{reasons}"
+    )
 
 
 def is_late_interaction(kinds: Sequence[str], settings: Mapping[str, Any]) -> bool:

@@ -37,9 +37,9 @@ from bert_keras.data.selected import (
     Header,
     checked,
     header_of,
+    report_doubtful_cells,
     select_keys,
     table_dialect,
-    told,
 )
 from bert_keras.data.text_column import TextColumn
 from bert_keras.errors import BertKerasError, DataError, reason_of
@@ -117,7 +117,7 @@ def _read_table(
             kept.add(_split(rows, top, chosen, kind, delimiter), rows.lines)
         if top is None:
             raise _OddError
-        return told(checked(kept.columns(), top), kind)
+        return report_doubtful_cells(checked(kept.columns(), top), kind)
 
 
 class _Kept:
@@ -372,7 +372,7 @@ def _of_parts(path: str, parts: Iterable[_Part]) -> Columns:
     with _Kept(path) as kept:
         for cells, lines in parts:
             kept.add(cells, lines)
-        return told(kept.columns())
+        return report_doubtful_cells(kept.columns())
 
 
 def _json_parts(

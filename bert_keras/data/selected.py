@@ -120,7 +120,7 @@ def checked(columns: Columns, top: Header) -> Columns:
     return columns
 
 
-def told(columns: Columns, kind: str = "") -> Columns:
+def report_doubtful_cells(columns: Columns, kind: str = "") -> Columns:
     """Report the doubtful cells of a file of a format; return the columns."""
     notes = CellNotes(columns.path, kind)
     notes.add(columns)

@@ -43,10 +43,10 @@ from bert_keras.data.rows import (
 from bert_keras.data.selected import (
     SLICE,
     CellNotes,
+    report_doubtful_cells,
     select_cells,
     select_keys,
     table_dialect,
-    told,
 )
 from bert_keras.errors import (
     BertKerasError,
@@ -262,13 +262,15 @@ def read_columns(
             return large
     place = source_of(path)
     if isinstance(place, MemoryRows):
-        return told(_select_objects(place.path, place.rows(), chosen))
+        return report_doubtful_cells(_select_objects(place.path, place.rows(), chosen))
     text = read_text(place)
     if format_of(place, text) == "jsonl":
-        return told(_select_objects(place, json_rows(place, text), chosen))
+        return report_doubtful_cells(
+            _select_objects(place, json_rows(place, text), chosen)
+        )
     dialect = table_dialect(place, text, chosen)
     rows = list(table_rows(place, text, dialect))
-    return told(select_cells(place, rows, chosen, dialect), dialect[0])
+    return report_doubtful_cells(select_cells(place, rows, chosen, dialect), dialect[0])
 
 
 _FIRST_ROWS = 1024  # in which `check_columns` looks for keys

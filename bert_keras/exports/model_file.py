@@ -146,10 +146,10 @@ def name_openvino(
         output.tensor.set_names({name})
         kept.append(output.get_node())
     whole = openvino.Model(kept, read.get_parameters(), "bert_keras")
-    beside = path.with_name(f"whole-{path.name}")
+    complete = path.with_name(f"whole-{path.name}")
     # The weights of the file that was read are mapped into memory.
-    openvino.save_model(whole, os.fspath(beside), compress_to_fp16=False)
-    for written in (beside, beside.with_suffix(".bin")):
+    openvino.save_model(whole, os.fspath(complete), compress_to_fp16=False)
+    for written in (complete, complete.with_suffix(".bin")):
         written.replace(path.with_suffix(written.suffix))
 
 

@@ -174,10 +174,10 @@ def mismatch(
     if is_student:
         return ""
     if has_hashes and reading and reading != own_reading:
-        told = f"texts read with {reading}, where the model has {own_reading}"
+        difference = f"texts read with {reading}, where the model has {own_reading}"
         if same_reading:
-            return told
-        say(f"{path}: contains vectors of {told}")
+            return difference
+        say(f"{path}: contains vectors of {difference}")
         return ""
     if not has_hashes:
         reason = "the weights of the model cannot be read"

@@ -128,9 +128,9 @@ class TokenMatcher(tf.Module):
         )
 
     def _whole_words(self, found: Matches, codes: Any, rows: Any) -> Matches:
-        def is_letter(places: Any, beside: Any) -> Any:
+        def is_letter(places: Any, neighbors: Any) -> Any:
             places = tf.clip_by_value(places, 0, tf.size(codes) - 1)
-            same = tf.equal(tf.gather(rows, places), tf.gather(rows, beside))
+            same = tf.equal(tf.gather(rows, places), tf.gather(rows, neighbors))
             return same & _within(self._letters, tf.gather(codes, places))
 
         joined = (found.starts > 0) & is_letter(found.starts - 1, found.starts)

@@ -371,7 +371,7 @@ class Distillation:
         files = (each for each in sorted(self.folder.rglob("*")) if each.is_file())
         return digest_of((each.name, np.fromfile(each, np.uint8)) for each in files)
 
-    def beside(self, student: Predictor, rows: Columns) -> list[dict[str, Any]]:
+    def compared_with(self, student: Predictor, rows: Columns) -> list[dict[str, Any]]:
         """Return score, time and size of teacher and student, in this order.
 
         Args:

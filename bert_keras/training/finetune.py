@@ -238,8 +238,8 @@ def plan_of(request: TrainRequest) -> tuple[Plan, Devices]:
     begun = time.perf_counter()
     with collected(shown=False) as notes:
         plan = make_plan(request, devices=devices)
-    told, seconds = (*notes, *plan.notes), time.perf_counter() - begun
-    return dataclasses.replace(plan, notes=told, seconds=seconds), devices
+    all_notes, seconds = (*notes, *plan.notes), time.perf_counter() - begun
+    return dataclasses.replace(plan, notes=all_notes, seconds=seconds), devices
 
 
 def run_plan(plan: Plan, devices: Devices) -> TrainResult:
@@ -489,7 +489,7 @@ def finish_run(
     scored = _score(plan, trainer, fitted, predictor)
     report = _report(plan, fitted, scored, context, failed=failed)
     if first is not None:
-        line = first.beside(scored.scores)
+        line = first.compared_with(scored.scores)
         report["settings"]["first_score"] = line
         show(f"first score: {line}")
     if context.distillation is not None and scored.last in plan.rows:
@@ -630,7 +630,7 @@ def _beside_teacher(
         "student answers" if distillation.scores_pairs else "teacher and student answer"
     )
     show(f"{who} {share}{counted(len(rows), 'rows')} of {name}")
-    found = distillation.beside(predictor, compared)
+    found = distillation.compared_with(predictor, compared)
     for line in shown_students(found, name):
         show(line)
     return found

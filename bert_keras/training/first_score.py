@@ -69,7 +69,7 @@ class FirstScore:
             f"({self.of}) by a linear head on vectors of the encoder; Ctrl-C keeps it"
         )
 
-    def beside(self, scores: Mapping[str, Mapping[str, Any]]) -> str:
+    def compared_with(self, scores: Mapping[str, Mapping[str, Any]]) -> str:
         """Return the score and how training changed it, for the report."""
         line = (
             f"{words(self.score).lower()} {self.value:.4f} ({self.of}) by a linear "

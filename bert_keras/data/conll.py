@@ -30,6 +30,7 @@ from bert_keras.data.rows import (
     without_break,
 )
 from bert_keras.errors import ConfigError, DataError, NoRowsError, counted
+from bert_keras.scoring.entities import parse_tag
 
 WORD_LINES = "word_lines"  # a role next to `text` and `label`: the line of each word
 ENDINGS = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".bmes")
@@ -119,6 +120,12 @@ def _columns_of(
             problems.append((number, "the word is empty"))
         elif "label" in places and not cells[places["label"]]:
             problems.append((number, "the tag is empty"))
+        elif "label" in places and _is_sentence(*(cells[at] for at in places.values())):
+            reason = (
+                "has a sentence and its tags, where one word a line is read: give a "
+                ".csv or JSON with a row for each sentence"
+            )
+            problems.append((number, reason))
     lines = [[number for number, _ in sentence] for sentence in sentences]
     kept = good_sentences(path, lines, problems, bad_rows=bad_rows)
     sentences = [sentences[row] for row in kept]
@@ -128,6 +135,14 @@ def _columns_of(
     }
     found[WORD_LINES] = [[number for number, _ in sentence] for sentence in sentences]
     return Columns(path, found, [sentence[0][0] for sentence in sentences])
+
+
+def _is_sentence(text: str, tags: str) -> bool:
+    """Return whether two cells are several words and a tag of entities for each."""
+    words, found = text.split(), tags.split()
+    return 1 < len(words) == len(found) and all(
+        tag == "O" or parse_tag(tag)[1] != tag for tag in found
+    )
 
 
 def good_sentences(

@@ -168,6 +168,8 @@ _NUMPY = re.compile(
     r"""\[\s*('[^']*'|"[^"]*")(\s+('[^']*'|"[^"]*"))+\s*\]|\[\s*\d+(\s+\d+)+\s*\]"""
 )
 
+_ARRAY = re.compile(r"\barray\((\[[^\]]*\])(?:,\s*dtype=\w+)?\)")
+
 
 def list_in(cell: str) -> list[Any] | None:
     """Return the list that a cell spells: JSON, or as Python or NumPy prints it."""
@@ -183,12 +185,15 @@ def value_in(cell: str) -> list[Any] | dict[str, Any] | None:
         (['food', 'tea'], ['food'], ['food'])
         >>> value_in("['food' 'tea']"), value_in("[0 2]"), value_in("[food]")
         (['food', 'tea'], ['0', '2'], None)
+        >>> value_in("{'a': array([1], dtype=int32)}")
+        {'a': [1]}
     """
     text = cell.strip()
     if text[:1] not in ("[", "(", "{") or text[-1:] not in ("]", ")", "}"):
         return None
     if _NUMPY.fullmatch(text):  # Python would join the words
         return [first or second or word for first, second, word in _ITEM.findall(text)]
+    text = _ARRAY.sub(r"\1", text)
     for read in (json.loads, ast.literal_eval):
         try:
             found = read(text)
@@ -201,6 +206,15 @@ def value_in(cell: str) -> list[Any] | dict[str, Any] | None:
         if isinstance(found, dict):
             return found
     return None
+
+
+def whole_number(value: Any) -> int | None:
+    """Return the whole number from 0 that a cell holds; other values are `None`.
+
+    Cells of files are strings, and a column with missing cells has `3.0` for 3.
+    """
+    found = re.fullmatch(r"(\d{1,18})(\.0+)?", str(value), re.ASCII)
+    return int(found[1]) if found else None
 
 
 def _is_list_of_texts(value: Any) -> bool:

@@ -1,20 +1,19 @@
 """Texts with spans, in characters, as words with BIO tags: `read_spans`.
 
-A span is `{"start", "end", "label"}`, with other names of these as doccano and Label
-Studio write them, or a list of the three. Texts are split into words as BERT's
-tokenizer splits them.
+A span is `{"start", "end", "label"}`, with other names of these as doccano, Label
+Studio, `predict` and transformers write them, or a list of the three. Texts are split
+into words as BERT's tokenizer splits them.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_keras.data.class_names import cleaned
 from bert_keras.data.columns import Columns
-from bert_keras.data.json_rows import json_cell
+from bert_keras.data.json_rows import json_cell, whole_number
 from bert_keras.data.memory import Row
 from bert_keras.data.offsets import UNITS, Place, is_right, unit_of
 from bert_keras.data.rows import good_rows
@@ -24,6 +23,7 @@ from bert_keras.scoring.entities import Entity, tags_of
 from bert_keras.text import characters
 
 _STARTS, _ENDS = ("start", "start_offset"), ("end", "end_offset")
+_LABELS = ("label", "labels", "type", "entity_group")
 
 
 class Span(NamedTuple):
@@ -92,7 +92,7 @@ def _is_span(item: Any) -> bool:
     if isinstance(item, dict):
         return True
     is_list = isinstance(item, list | tuple) and len(item) == 3
-    return is_list and _number(item[0]) is not None and _number(item[1]) is not None
+    return is_list and None not in map(whole_number, item[:2])
 
 
 def _spans_in(cell: Any, key: str) -> tuple[list[Span], list[str]]:
@@ -119,28 +119,20 @@ def _span(item: Any) -> Span | None:
     if isinstance(item, list | tuple) and len(item) == 3:
         start, end, label = item
     elif isinstance(item, dict):
-        start, end = (
+        start, end, label = (
             next((item[key] for key in keys if key in item), None)
-            for keys in (_STARTS, _ENDS)
+            for keys in (_STARTS, _ENDS, _LABELS)
         )
-        label = item.get("label", item.get("labels"))
         text = item.get("text")
     else:
         return None
     if isinstance(label, list) and len(label) == 1:
         label = label[0]
-    first, last = _number(start), _number(end)
+    first, last = whole_number(start), whole_number(end)
     name, reason = json_cell(label)
     if first is None or last is None or reason or not isinstance(label, str):
         return None
     return Span(first, last, cleaned(name), text if isinstance(text, str) else None)
-
-
-def _number(value: Any) -> int | None:
-    """Return a whole number from 0; numbers of JSONL are strings."""
-    if isinstance(value, bool) or not re.fullmatch(r"\d{1,9}", str(value)):
-        return None
-    return int(str(value))
 
 
 def _in_characters(

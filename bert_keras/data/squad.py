@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_keras.data.columns import Columns
-from bert_keras.data.json_rows import json_rows, one_object
+from bert_keras.data.json_rows import json_rows, one_object, whole_number
 from bert_keras.data.memory import MemoryRows, Row, is_path, source_of
 from bert_keras.data.objects import objects_of
 from bert_keras.data.offsets import UNITS, Convert
@@ -29,6 +29,7 @@ from bert_keras.runs.notes import say_once
 
 NO_ANSWER, UNKNOWN = -1, -2  # of `place_of`: no answer, or not in the context
 _ROLES = ("id", "question", "context", "answers")
+_NO_START = (None, "-1", "-1.0")  # of an empty answer; cells of rows are strings
 _KEYS = {"paragraphs", "qas"}  # of SQuAD's articles and paragraphs
 
 
@@ -45,7 +46,7 @@ def read_squad(
         path: the file, or a table in memory, as `as_columns` takes it. In rows,
             `answers` are as in SQuAD's files, `(text, start)` pairs, or lists of
             texts and starts; or a column holds the text (`answer_text`, `answer`) and
-            another `answer_start`.
+            another `answer_start`, both empty, or -1 as the start, for no answer.
         columns: for rows, role (`id`, `question`, `context`, `answers`) to column.
         header: `no` is an error for a table, whose columns have names.
         bad_rows: `skip` leaves out invalid questions, and a note counts them.
@@ -257,7 +258,9 @@ def _questions_of_rows(
         if question["answers"] is None and "answer_start" in row:
             texts = (row.get(key) for key in ("answer_text", "answer", "text"))
             text = next((each for each in texts if each is not None), None)
-            question["answers"] = [(text, row["answer_start"])]
+            start = row["answer_start"]
+            is_none = not text and start in _NO_START
+            question["answers"] = [] if is_none else [(text, start)]
         question["answers"] = _answer_dicts(question["answers"])
         yield str(number if name is None else name), question, question["context"]
 
@@ -284,9 +287,8 @@ def _answer_dict(answer: Any) -> Any:
     if isinstance(answer, list | tuple) and len(answer) == 2:
         answer = {"text": answer[0], "answer_start": answer[1]}
     start = answer.get("answer_start") if isinstance(answer, dict) else None
-    if isinstance(start, str) and start.isdecimal():
-        return {**answer, "answer_start": int(start)}
-    return answer
+    number = None if isinstance(start, int) else whole_number(start)
+    return answer if number is None else {**answer, "answer_start": number}
 
 
 def _list(path: str, parent: Any, key: str, name: str) -> list[Any]:

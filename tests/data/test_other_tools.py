@@ -636,6 +636,13 @@ def test_offsets_in_other_units(
     refused(lambda: read_tagged(path), "a.jsonl:1:", "must be 'anna', its own text")
 
 
+@pytest.mark.parametrize("key", ["type", "entity_group"])
+def test_spans_as_models_answer_them(tmp_path: Path, key: str) -> None:
+    found = {key: "PER", "start": 0, "end": 3.0, "score": 0.9}
+    path = jsonl(tmp_path / "a.jsonl", [{"text": "Ann ran", "entities": [found]}])
+    assert read_tagged(path)["label"] == [["B-PER", "O"]]
+
+
 def test_spaces_at_the_ends_of_spans(tmp_path: Path, told: Told) -> None:
     spans = [{"start": 0, "end": 4, "label": "PER"}]
     path = jsonl(tmp_path / "a.jsonl", [{"text": "Ann ran", "spans": spans}])
@@ -688,6 +695,18 @@ PARAGRAPH = {
             "\"{'text': ['Rome'], 'answer_start': [15]}\"\n"
             f"When?,{CONTEXT},\"{{'text': [], 'answer_start': []}}\"\n",
         ),
+        (
+            "a.csv",  # as pandas writes what `datasets` holds
+            f"question,context,answers\nWhere?,{CONTEXT},"
+            "\"{'text': array(['Rome'], dtype=object), 'answer_start': array([15])}\"\n"
+            f"When?,{CONTEXT},"
+            "\"{'text': array([], dtype=object), 'answer_start': array([])}\"\n",
+        ),
+        (
+            "a.csv",
+            f"question,context,answer,answer_start\nWhere?,{CONTEXT},Rome,15.0\n"
+            f"When?,{CONTEXT},,\n",
+        ),
         ("a.jsonl", "\n".join(map(json.dumps, flat(16)))),  # in UTF-16 units
     ],
 )
@@ -700,6 +719,21 @@ def test_questions_of_files(tmp_path: Path, told: Told, name: str, text: str) ->
     assert told().count("`answer_start` counts UTF-16 units") == ("16" in text)
     asked = QuestionAnswering.read(path, roles=["question", "context"])
     assert asked["question"] == ["Where?", "When?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "fault"),
+    [("", "-1", ""), ("", "", ""), ("", "4", "a whole number"), ("Rome", "", "whole")],
+)
+def test_an_empty_answer_without_a_start_is_none(
+    tmp_path: Path, text: str, start: str, fault: str
+) -> None:
+    rows = f"{CONTEXT},Where?,Rome,15\n{CONTEXT},When?,{text},{start}\n"
+    path = write(tmp_path / "a.csv", f"context,question,answer,answer_start\n{rows}")
+    if fault:
+        refused(lambda: QuestionAnswering.read(path), "'2' must have `text`", fault)
+    else:
+        assert QuestionAnswering.read(path)["answers"] == [[("Rome", 15)], []]
 
 
 def test_columns_of_questions(tmp_path: Path) -> None:

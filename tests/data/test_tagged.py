@@ -91,6 +91,7 @@ def test_a_header_is_skipped_on_request(tmp_path: Path) -> None:
         ("a B-\n", ["a.conll:1: the tag must be O", "received 'B-'"]),
         ("a B-x\n\nb LOC\nc PER", ["2 bad lines: line 3: the tag", "line 4: the tag"]),
         ("\tO\n", ["a.conll:1: the word is empty"]),
+        ("text\tlabel\nAnn ran\tB-x O\n", ["a.conll:2: has a sentence and its tags"]),
         ("a\nb\n", ["a.conll: must hold 2 to 4 columns", "holds 1 column"]),
         ("a 1 2 3 O\n", ["must hold 2 to 4 columns", "holds 5 columns"]),
         ("-DOCSTART- O\n", ["a.conll: contains no words"]),

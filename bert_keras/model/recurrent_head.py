@@ -257,7 +257,7 @@ class RecurrentHead(Configured, keras.layers.Layer):
         """Return the hidden states that are read."""
         if len(states) - 1 < FEATURES[self.features]:
             raise ConfigError(
-                f"`{self.features}` needs an encoder of at least "
+                f"the layers `{self.features}` need an encoder of at least "
                 f"{FEATURES[self.features]} layers; received {len(states) - 1}"
             )
         if self.features == "weighted_sum_all":

@@ -223,12 +223,16 @@ TAUGHT = "taught"  # the role of a teacher's vectors of the column `text`
 def truncation_remedy(task: Task, windows: str) -> str:
     """Return what would let a task read its truncated texts whole, for a message.
 
-    It is `windows`, how to set `long`, or more windows; empty if there is nothing.
+    It is `windows`, how to set `long`, more windows, or what limits a question, or a
+    sentence, of a text in windows; empty if there is nothing.
     """
     if task.may_read_windows:
         return windows
     if not task.reads_windows:
-        return ""
+        if task.needs.rows_per_text is not None:
+            return ""
+        most = "max_question_tokens"
+        return f"a higher `{most if hasattr(task, most) else 'max_length'}`"
     if getattr(task, "combine", "") == "first":
         return "a `combine` of all windows"
     return "a higher `max_windows`" if getattr(task, "max_windows", None) else ""

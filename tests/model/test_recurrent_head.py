@@ -95,7 +95,8 @@ def test_too_few_layers_are_rejected() -> None:
     head = RecurrentHead(3, features="concat_last_four", units=2)
     refused(
         lambda: head(states(3), np.ones((2, 6))),
-        "`concat_last_four` needs an encoder of at least 4 layers; received 3",
+        "the layers `concat_last_four` need an encoder of at least 4 layers",
+        "received 3",
     )
 
 

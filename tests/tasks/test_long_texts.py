@@ -33,8 +33,10 @@ from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.next_sentence import NextSentence
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import truncation_remedy
+from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
+from bert_keras.tasks.summarization import Summarization
 from bert_keras.tasks.token_features import TokenFeatures
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.evaluation import evaluate
@@ -472,3 +474,5 @@ def test_only_tasks_with_the_setting_are_told_of_windows() -> None:
     assert [truncation_remedy(task, "windows") for task in tasks] == ["windows"] * 3
     others = [TokenFeatures(), NextSentence(), entailed, Embedding(long="windows")]
     assert [truncation_remedy(task, "windows") for task in others] == [""] * 4
+    assert "`max_question_tokens`" in truncation_remedy(QuestionAnswering(), "windows")
+    assert "`max_length`" in truncation_remedy(Summarization(), "windows")

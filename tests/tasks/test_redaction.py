@@ -182,6 +182,10 @@ def test_what_stays_is_told(
     )
     told = capsys.readouterr().err
     assert "below `abstain_below`, 0.25, are not redacted" in told
+    TokenClassification(CLASSES, answered_accuracy=0.5).redaction(
+        predictor.model.preprocessor, None
+    )
+    assert not capsys.readouterr().err
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

@@ -391,7 +391,7 @@ class TaggingTask(TaggingSettings, Confidence, Task):
         self, preprocessor: Preprocessor, types: str | Sequence[str] | None
     ) -> Redaction:
         found = Redaction(self.classes, preprocessor.tokenizer, types)
-        if self.may_abstain:
+        if self.abstain_below:
             say_once(
                 "entities whose score is below `abstain_below`, "
                 f"{self.abstain_below:g}, are not redacted"

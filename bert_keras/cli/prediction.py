@@ -96,7 +96,8 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "top",
         None,
         "number of alternatives in each answer, best first: classes with their "
-        "probabilities, words for a mask, answers to a question; 0: all",
+        "probabilities, words for a mask, answers to a question, texts of a decoder; "
+        "0: all",
         least=0,
         unset=f"{_TOP} on a terminal, else all",
     )
@@ -139,10 +140,16 @@ def run_predict(options: argparse.Namespace) -> None:
         answered,
         check_redacts,
     )
+    from bert_keras.tasks.answer_rows import has_alternatives
     from bert_keras.text.truncation import Truncation
 
     predictor = predictor_of(options)
     task = predictor.model.task
+    if options.top and not has_alternatives(task.name):
+        raise ConfigError(
+            f"`--top` has no effect: answers of {task.name} have no alternatives; "
+            f"received {options.top}"
+        )
     if options.redact is not None:
         try:
             check_redacts(predictor, options.redact)

@@ -33,14 +33,22 @@ def rows_of(outputs: Mapping[str, Any], task: str = "") -> list[Row]:
     return [form.row(dict(zip(outputs, row, strict=True))) for row in rows]
 
 
-_LISTS = ("sequences", "n_best")  # alternatives, the best first
+_LISTS = ("sequences", "n_best", "texts")  # alternatives, the best first
+# Outputs whose rows have alternatives.
+_ALTERNATIVES = {"classes", "sequences", "n_best_answers", "texts"}
+
+
+def has_alternatives(task: str) -> bool:
+    """Return whether `with_top` may shorten the answers of a task, by its name."""
+    return any(_ALTERNATIVES.intersection(form.outputs) for form in _forms(task))
 
 
 def with_top(row: Mapping[str, Any], count: int) -> Row:
     """Return a row with the best `count` of the alternatives to its answer.
 
     They are classes by their probability, the words of each mask with the sequences,
-    and the further answers to a question; whatever else is in the row is kept.
+    the further answers to a question, and the texts of a decoder with their scores;
+    whatever else is in the row is kept.
     """
     found = dict(row)
     classes, masks = row.get("probabilities"), row.get("masks")
@@ -52,6 +60,8 @@ def with_top(row: Mapping[str, Any], count: int) -> Row:
     for name in _LISTS:
         if isinstance(row.get(name), list):
             found[name] = row[name][:count]
+    if isinstance(row.get("texts"), list) and isinstance(row.get("scores"), list):
+        found["scores"] = row["scores"][:count]
     return found
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bert_keras.tasks.answer_rows import rows_of, with_top
+from bert_keras.tasks.answer_rows import has_alternatives, rows_of, with_top
+from bert_keras.tasks.catalog import TASKS
 
 CLASSES = {"probabilities": [0.25, 0.75], "classes": ["ham", "spam"]}
 BY_CLASS = {"ham": 0.25, "spam": 0.75}
@@ -126,6 +127,10 @@ def test_classes_that_do_not_fit_are_rejected() -> None:
             {"masks": [["to", "of"], ["x"]], "sequences": ["s", "t"]},
         ),
         ({"answer": "6", "n_best": [1, 2, 3]}, {"answer": "6", "n_best": [1, 2]}),
+        (
+            {"text": "a", "texts": ["a", "b", "c"], "scores": [-1.0, -2.0, -3.0]},
+            {"text": "a", "texts": ["a", "b"], "scores": [-1.0, -2.0]},
+        ),
         # One value for each choice, in their order; no answer; all entities.
         ({"probabilities": [0.1, 0.6, 0.3]},) * 2,
         ({"probabilities": None, "masks": None, "n_best": None},) * 2,
@@ -139,3 +144,12 @@ def test_the_best_alternatives_of_an_answer(row: Any, wanted: Any) -> None:
     if isinstance(found.get("probabilities"), dict):
         assert list(found["probabilities"]) == ["b", "d"]
     assert with_top(row, 9) == row
+
+
+def test_tasks_whose_answers_have_alternatives() -> None:
+    names = {name for name in TASKS if has_alternatives(name)}
+    assert names == {
+        *("classification", "multi-label", "masked-lm", "question-answering"),
+        *("translation", "abstractive-summarization"),
+    }
+    assert has_alternatives("your:Task")

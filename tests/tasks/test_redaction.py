@@ -261,6 +261,8 @@ def test_the_command_line(
     assert "must be of deal, time; received 'win cash now'" in line
     (line,) = errors(spam_folder, "a", "--redact")
     assert "received one of classification" in line
+    (line,) = errors(folder, "a", "--top", 2)
+    assert "`--top` has no effect: answers of token-classification" in line
     source, target = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     lines = [json.dumps({"text": text}) for text in ("see", "six", LONG, "win")]
     source.write_text("\n".join(lines), "utf-8")

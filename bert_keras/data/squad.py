@@ -255,9 +255,10 @@ def _questions_of_rows(
         question = {role: row.get(key) for role, key in keys.items()}
         name = question["id"]
         question["is_impossible"] = row.get("is_impossible")
-        if question["answers"] is None and "answer_start" in row:
-            texts = (row.get(key) for key in ("answer_text", "answer", "text"))
-            text = next((each for each in texts if each is not None), None)
+        answer = question["answers"]
+        if "answer_start" in row and (answer is None or isinstance(answer, str)):
+            others = (row.get(key) for key in ("answer_text", "answer", "text"))
+            text = next((each for each in (answer, *others) if each is not None), None)
             start = row["answer_start"]
             is_none = not text and start in _NO_START
             question["answers"] = [] if is_none else [(text, start)]

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_keras.data.class_names import label_names
 from bert_keras.data.columns import Columns
-from bert_keras.data.json_rows import json_cell
+from bert_keras.data.json_rows import json_cell, list_in
 from bert_keras.data.memory import is_path
 from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ColumnNames, has_objects
@@ -63,8 +63,8 @@ def read_choices(source: RowSource) -> Columns:
 
     Args:
         source: TSV, CSV or JSONL, or a table in memory. Its columns override those of
-            `LAYOUTS`: `choices` is the name of a list in JSONL, or the names or numbers
-            of several columns, separated by commas; a role of `None` is left out.
+            `LAYOUTS`: `choices` is the name of a list, or the names or numbers of
+            several columns, separated by commas; a role of `None` is left out.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -89,8 +89,10 @@ def _wanted(source: RowSource) -> tuple[dict[str, Any], dict[str, Any]]:
         "optional": [] if columns.get("question") is not None else ["question"]
     }
     spelled = str(wanted["choices"])
-    if "," not in spelled and (not is_path(path) or has_objects(os.fspath(path))):
-        return {**wanted, "choices": spelled}, {**rules, "whole": ["choices"]}
+    if "," not in spelled:
+        is_table = is_path(path) and not has_objects(os.fspath(path))
+        whole = {} if is_table else {"whole": ["choices"]}
+        return {**wanted, "choices": spelled}, {**rules, **whole}
     del wanted["choices"]
     parts = enumerate(spelled.split(","))
     return wanted | {f"choices {n}": part.strip() for n, part in parts}, rules
@@ -120,11 +122,12 @@ def _with_lists(
 
 
 def _lists(columns: Columns, key: str) -> list[list[str]]:
-    """Return the list of choices of each JSON object."""
+    """Return the list of choices of each row, of which a table has the text."""
     lists, problems = [], []
-    for row, value in enumerate(columns["choices"]):
+    for row, cell in enumerate(columns["choices"]):
+        value = list_in(cell) if isinstance(cell, str) else cell
         if not isinstance(value, list) or not value:
-            shown = "none" if value is None else type(value).__name__
+            shown = "none" if cell is None else type(cell).__name__
             problems.append((row, f"`{key}` must be a list of texts; is {shown}"))
             continue
         cells = [json_cell(choice) for choice in value]

@@ -744,6 +744,10 @@ def test_columns_of_questions(tmp_path: Path) -> None:
         jsonl(tmp_path / "a.jsonl", rows), columns={"question": "q"}
     )
     assert columns["answers"] == [[("Rome", 15)]]
+    named = QuestionAnswering.read(
+        tmp_path / "a.jsonl", columns={"question": "q", "answers": "answer_text"}
+    )
+    assert named["answers"] == columns["answers"]
     path = write(tmp_path / "b.json", json.dumps([PARAGRAPH]))
     refused(
         lambda: QuestionAnswering.read(path, columns={"question": "q"}),

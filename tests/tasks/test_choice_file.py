@@ -51,6 +51,14 @@ def test_lists_of_any_length(tmp_path: Path) -> None:
     assert columns["label"] == ["0", "1"]
 
 
+def test_lists_in_a_table(tmp_path: Path) -> None:
+    text = 'context,choices,label\na,"[""b"", ""c""]",1\nd,"[\'e\', 6]",0\n'
+    path = write(tmp_path, "a.csv", text)
+    assert read_choices(RowSource(path))["choices"] == [["b", "c"], ["e", "6"]]
+    path = write(tmp_path, "b.csv", "context,choices,label\na,b,1\n")
+    refused(lambda: read_choices(RowSource(path)), ":2: `choices` must be a list")
+
+
 def test_a_question_precedes_each_choice(tmp_path: Path) -> None:
     row = '{"context": "c", "question": "q?", "choices": ["a", "b"], "label": 1}'
     columns = read_choices(RowSource(write(tmp_path, "a.jsonl", row)))

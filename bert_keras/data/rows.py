@@ -343,7 +343,10 @@ def refuse_lines(path: str, problems: Sequence[tuple[int, str]]) -> None:
     by_line: dict[int, list[str]] = {}
     for line, message in sorted(problems):
         by_line.setdefault(line, []).append(message)
-    reasons = [(line, " and ".join(messages)) for line, messages in by_line.items()]
+    reasons = [
+        (line, " and ".join(dict.fromkeys(messages)))
+        for line, messages in by_line.items()
+    ]
     first_line, first_reason = reasons[0]
     if len(reasons) == 1:
         raise DataError(first_reason, path=path, line=first_line)

@@ -231,8 +231,9 @@ def truncation_remedy(task: Task, windows: str) -> str:
     if not task.reads_windows:
         if task.needs.rows_per_text is not None:
             return ""
-        most = "max_question_tokens"
-        return f"a higher `{most if hasattr(task, most) else 'max_length'}`"
+        if hasattr(task, "max_question_tokens"):
+            return "a higher `max_question_tokens`, up to half of `max_length`,"
+        return "a higher `max_length`"
     if getattr(task, "combine", "") == "first":
         return "a `combine` of all windows"
     return "a higher `max_windows`" if getattr(task, "max_windows", None) else ""

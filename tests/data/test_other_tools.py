@@ -22,6 +22,7 @@ from bert_keras.data.class_names import label_names
 from bert_keras.data.duplicates import shared_rows
 from bert_keras.data.table import as_columns, read_columns, stream_columns
 from bert_keras.data.tagged import read_tagged, stream_words
+from bert_keras.errors import DataError
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.protocols import texts_of
@@ -441,6 +442,16 @@ def test_numbers_of_tags(tmp_path: Path, told: Told, form: str) -> None:
     assert task.targets(columns).tolist() == [[1, 2, 0], [1, -1, -1]]
     assert "numbers of tags: 0 O, 1 B-PER, 2 I-PER" in told()
     assert task.describe(columns)["classes"] == {"PER": 2}
+    few = TokenClassification(["O", "B-PER"])
+    refused(lambda: few.targets(columns), "numbers from 0 to 1; received '2'")
+
+
+def test_a_fault_is_named_once_a_line(tmp_path: Path) -> None:
+    rows = [{"tokens": ["a", "b", "c"], "tags": ["X-y", "X-y", "B-x"]}]
+    path = jsonl(tmp_path / "a.jsonl", rows)
+    with pytest.raises(DataError, match="received 'X-y'") as caught:
+        read_tagged(path)
+    assert str(caught.value).count("must be") == 1
 
 
 def test_plain_tags(tmp_path: Path, told: Told) -> None:

@@ -213,8 +213,19 @@ class TaggingTask(TaggingSettings, Confidence, Task):
 
     def labels(self, columns: Columns) -> list[list[str]]:
         """Return the tags of each sentence; numbers by their places in `classes`."""
-        labels = split_cells(columns, "label")
-        if not are_positions((tag for tags in labels for tag in tags), self.classes):
+        labels, count = split_cells(columns, "label"), len(self.classes)
+        found = {tag for tags in labels for tag in tags}
+        if not are_positions(found, self.classes):
+            if scheme_of(found) == "numbers" != scheme_of(self.classes):
+                rule = f"`label` must hold tags, or their numbers from 0 to {count - 1}"
+                columns.refuse(
+                    [
+                        (row, f"{rule}; {received(tag)}")
+                        for row, tags in enumerate(labels)
+                        for tag in tags
+                        if int(tag) >= count
+                    ]
+                )
             return labels
         say_numbers(columns.path, "label", self.classes, of="tags")
         return [[self.classes[int(tag)] for tag in tags] for tags in labels]

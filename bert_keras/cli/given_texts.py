@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bert_keras.cli.arguments import chosen_columns, refuse_columns
+from bert_keras.data.rows import quote
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.notes import say_once
 
@@ -55,6 +56,8 @@ def given_texts(
         yield from read_rows(task, source)
         return
     refuse_columns(options, "columns need `--input`, which is not given")
+    for text in filter(os.path.isfile, options.texts):
+        say_once(f"TEXT {quote(text)} is read as a text; --input reads a file")
     given = _row_words(words(options.texts), task) if options.texts else None
     items = _rows(piped, task, "stdin") if given is None else given
     yield from ((None, item, None) for item in items)

@@ -336,6 +336,17 @@ def test_predict_rows_without_a_text(
     assert f"{name}:{line}: " in error and "`text`" in error
 
 
+def test_a_text_that_names_a_file_is_told(
+    spam_folder: Path, tmp_path: Path, capfd: Any
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(EMPTY["a.csv"])
+    assert main(["predict", str(spam_folder), str(path)]) == 0
+    output, errors = capfd.readouterr()
+    assert objects(output)[0]["text"] == str(path)
+    assert "is read as a text; --input reads a file" in errors
+
+
 def test_a_terminal_gets_the_best_classes_and_four_digits(
     run: Run, spam_folder: Path, capfd: Any, monkeypatch: Any
 ) -> None:

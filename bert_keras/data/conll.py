@@ -139,8 +139,8 @@ def _columns_of(
 
 def _is_sentence(text: str, tags: str) -> bool:
     """Return whether two cells are several words and a tag of entities for each."""
-    words, found = text.split(), tags.split()
-    return 1 < len(words) == len(found) and all(
+    found = tags.split()
+    return 1 < len(found) == len(text.split()) and all(
         tag == "O" or parse_tag(tag)[1] != tag for tag in found
     )
 

@@ -233,7 +233,7 @@ def truncation_remedy(task: Task, windows: str) -> str:
             return ""
         if hasattr(task, "max_question_tokens"):
             return "a higher `max_question_tokens`, up to half of `max_length`,"
-        return "a higher `max_length`"
+        return "training with a higher `max_length`"
     if getattr(task, "combine", "") == "first":
         return "a `combine` of all windows"
     return "a higher `max_windows`" if getattr(task, "max_windows", None) else ""

@@ -52,6 +52,7 @@ _SPEED = "served_texts_per_second"
 _TEXTS, _RUNS = 256, 20  # texts without `data`; of one text
 _WORDS = "the meeting is on monday at noon and lunch follows for all of us".split()
 _PATIENCE = 300.0  # seconds until a server answers
+_EX_DATAERR = 65  # `os.EX_DATAERR`, which Windows lacks
 
 
 class Form(NamedTuple):
@@ -137,6 +138,7 @@ def bench(
 
     Raises:
         ConfigError: an argument is out of range, or an export is of another task.
+        DataError: the rows of `data` cannot be read.
     """
     check_whole_number("clients", clients, least=1)
     MAX_DROP.check(max_drop)
@@ -177,6 +179,8 @@ def bench(
                     f"{form.name}: {row['milliseconds']:.1f} ms for one text, "
                     f"{row[_SPEED]:,.0f} texts/s served"
                 )
+            except DataError:  # no other form could read the rows
+                raise
             except (BertKerasError, OSError) as error:
                 row["reason"] = one_line(error)
     score, allowed = "", 0.0
@@ -258,10 +262,13 @@ def _run(module: str, *words: Any) -> str:
     """Run a module in a process of its own, and return what it prints.
 
     Raises:
+        DataError: `measure` cannot read the rows.
         BertKerasError: it fails; the message is its last line.
     """
     command = [sys.executable, "-m", module, *map(str, words)]
     done = subprocess.run(command, env=_environment(), capture_output=True, text=True)
+    if done.returncode == _EX_DATAERR:
+        raise DataError(_last_line(done.stderr))
     if done.returncode:
         raise BertKerasError(_last_line(done.stderr) or f"exit {done.returncode}")
     return done.stdout
@@ -500,5 +507,8 @@ def _commands(model: str, form: Form, texts: str | None) -> str:
 if __name__ == "__main__":
     try:
         print(json.dumps(measure(sys.argv[1], float(sys.argv[2]), *sys.argv[3:])))
+    except DataError as error:
+        print(error, file=sys.stderr)
+        sys.exit(_EX_DATAERR)
     except BertKerasError as error:
         sys.exit(str(error))

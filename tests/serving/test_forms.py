@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,22 @@ def test_int8_that_has_read_the_scored_rows_is_told(
         lambda: module.bench("emails", ["other"], calibrate="train.csv"),
         "`calibrate`", "folder emails, folder other",
     )  # fmt: skip
+
+
+def test_rows_that_cannot_be_read_are_told_once_before_forms_are_made(
+    encoder_folder: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    commands, message = [], "rows.csv:3: `label` must be one of a, b; received 'c'"
+
+    def run(command: list[str], **given: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 65, "", f"{message}\n")
+
+    monkeypatch.setattr(module.subprocess, "run", run)
+    (data := tmp_path / "rows.csv").write_text("text,label\nx,a\nx,c\n")
+    assert main(["bench", str(encoder_folder), "--data", str(data)]) == 2
+    assert capsys.readouterr().err.splitlines()[1:] == [f"bert-keras: {message}"]
+    assert len(commands) == 1
 
 
 def test_forms_that_fail_are_rows_with_the_reason(

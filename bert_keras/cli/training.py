@@ -186,7 +186,7 @@ def run_train(options: argparse.Namespace) -> None:
             "`--validation-split` and `--dev` cannot both be given; "
             f"received {options.validation_split} and {options.dev}"
         )
-    load_backend(checkpoints=[options.encoder, config.teacher])
+    load_backend(config.teacher, checkpoints=[options.encoder])
     from bert_keras.exports.model_card import VALIDATION
     from bert_keras.report.terminal import interval_line, score_table
     from bert_keras.training import finetune as training

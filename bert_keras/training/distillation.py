@@ -33,6 +33,7 @@ from bert_keras.errors import ConfigError, DataError, counted, received
 from bert_keras.exports.saved_model_folder import find_saved_model
 from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.inference.session import find_engine
 from bert_keras.model.distillation import SoftLoss, softened
 from bert_keras.model.layers import MASKED
 from bert_keras.models.objective import SOFT, SOFT_WEIGHTS, STATES, LossSum
@@ -79,11 +80,10 @@ def student_encoder(
             "`encoder` must be given; or `keep_layers`, for layers of the teacher, or "
             "`student`, for a new encoder"
         )
-    exported = find_saved_model(config.teacher)
-    if exported is not None:
+    if find_saved_model(config.teacher) or find_engine(config.teacher):
         raise ConfigError(
             "`teacher` must be a model folder, whose encoder the student gets, without "
-            f"`encoder`; received the SavedModel {exported}"
+            f"`encoder`; received the export {config.teacher}"
         )
     return config.teacher
 

@@ -376,6 +376,21 @@ def test_the_command(
     assert "`encoder` must be given" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("file", ["saved_model.pb", "onnx/model.onnx"])
+def test_the_command_takes_exports_as_teachers_of_other_encoders(
+    file: str, spam_file: Path, tmp_path: Path, capsys: Any
+) -> None:
+    teacher = tmp_path / "export"
+    (teacher / "onnx").mkdir(parents=True)
+    for name in (file, "answers.json"):
+        (teacher / name).touch()
+    command = ["train", "classification", "--train", str(spam_file), "--output"]
+    command += [str(tmp_path / "small"), "--teacher", str(teacher)]
+    assert main([*command, "--keep-layers", "0"]) == 2
+    told = f"without `encoder`; received the export {teacher}\n"
+    assert capsys.readouterr().err.endswith(told)
+
+
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [

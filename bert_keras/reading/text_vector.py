@@ -305,11 +305,8 @@ class TextVector(LongTexts):
         return encoder.blocks[max(chosen) :]  # state 0 is the embeddings'
 
     def recipe(self) -> dict[str, Any]:
-        """Return how tokens are pooled, as values of JSON, see `recipe_of`."""
-        found = {"pooling": self.pooling, "normalized": self.normalize}
-        if self.pair_encoder == BI:
-            found["rows"] = "one for each text of a pair, one after the other"
-        return found
+        """Return how tokens are pooled, as values of JSON."""
+        return {"pooling": self.pooling, "normalized": self.normalize}
 
 
 def check_prompts(prompts: Any, default: Any) -> None:

@@ -91,6 +91,7 @@ else:
     (heads,) = deferred("bert_keras.model.heads")
 
 PAIRS = "pairs"  # the signature of pairs where `serving_default` takes single texts
+_OF_TWO_ROWS = "0: a pair is two rows, one for each of its texts, one after the other"
 
 
 class PooledTask(LongTextTask):
@@ -254,12 +255,13 @@ class PooledTask(LongTextTask):
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
-        reader, rows = self.reader, 2 if self.pair_encoder == BI else 1
+        reader, is_bi = self.reader, self.pair_encoder == BI
         return Needs(
             pooler=reader.needs_pooler,
             outputs=reader.encoder_outputs,
             inputs=reader.inputs,
-            rows_per_text=None if self.reads_windows else rows,
+            meanings={"token_type_ids": _OF_TWO_ROWS} if is_bi else {},
+            rows_per_text=None if self.reads_windows else 1 + is_bi,
         )
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:

@@ -97,6 +97,8 @@ def test_a_bi_encoder_compares_the_vectors_of_both_texts(
     assert [each["score"] for each in again.predict(rows)] == found
     note = "no other tool opens the model folder: the head reads the pooled tokens of"
     assert unread_elsewhere(model.task).startswith(f"{note} both texts of a pair")
+    told = model.task.needs.meanings["token_type_ids"]  # of `answers.json`
+    assert "two rows" in told and Regression(pairs=True).needs.meanings == {}
 
 
 @pytest.mark.slow

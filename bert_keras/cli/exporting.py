@@ -219,7 +219,7 @@ def _export_to_engine(model: TaskModel, options: argparse.Namespace) -> None:
     given: dict[str, Any] = {"columns": chosen_columns(options)}
     given["header"] = options.header
     dev = None if options.dev is None else task.read(options.dev, **given)
-    calibration = None
+    calibration, reason = None, ""
     if options.calibrate and dev is not None and options.format == "onnx":
         say(f"{options.calibrate} is not used: int8 for onnx is not calibrated")
     elif options.calibrate is not None:
@@ -228,16 +228,14 @@ def _export_to_engine(model: TaskModel, options: argparse.Namespace) -> None:
             if dev is None:
                 dev = calibration
                 say(f"int8 is scored on {options.calibrate}; --dev scores other rows")
-        except DataError:  # without labels
+        except DataError as error:  # without labels, or with wrong ones
+            reason = f" ({error})"
             given["roles"] = task.roles
             calibration = task.read(options.calibrate, **given)
             if options.format == "onnx":
-                say(
-                    f"{options.calibrate} is not used: it has no labels, and int8 for "
-                    "onnx is not calibrated"
-                )
+                say(f"{options.calibrate} is not used: int8 for onnx is not calibrated")
     if options.int8 and dev is None:
-        say("int8 is not scored: give a labelled file as --dev")
+        say(f"int8 is not scored: give a labelled file as --dev{reason}")
 
     def show(precision: str, scores: dict[str, Any]) -> None:
         say(f"{precision}, {options.dev or options.calibrate}:")

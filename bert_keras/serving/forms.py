@@ -187,7 +187,8 @@ def bench(
     if scored := [each for each in found if each["score"]]:
         score, allowed = scored[0]["score"], max_drop * scored[0]["most_score"]
     texts = data if calibrate is None and not score else calibrate
-    advice = _advice(model, forms, rows, clients, score, allowed, texts)
+    unscored = found[0]["unscored"] if found else ""
+    advice = _advice(model, forms, rows, clients, score, allowed, texts, unscored)
     made = [row for form, row in zip(forms, rows, strict=True) if form.needs_texts]
     if calibrate in (None, data) and any(score in row for row in made):
         advice.append(
@@ -303,16 +304,17 @@ def measure(
 
     Returns:
         `row` for the table, `score` and `most_score` (name and scale of the task's main
-        score; no name without labels), `items` and the number of `roles` of each.
+        score; no name without labels), `unscored` (why there are none), `items` and the
+        number of `roles` of each.
     """
     predictor = load_predictor(path)
-    task, rows = predictor.model.task, None
+    task, rows, unscored = predictor.model.task, None, ""
     items = _samples(task)
     if data is not None:
-        rows, is_labelled = _rows(task, data, json.loads(reading))
+        rows, unscored = _rows(task, data, json.loads(reading))
         parts = texts_of(task, rows)
         items = [*parts[0]] if len(parts) == 1 else [*zip(*parts, strict=True)]
-        rows = rows if is_labelled else None
+        rows = None if unscored else rows
     by_length = sorted(items, key=lambda item: len(str(item)))
     short = by_length[len(items) // 4]
     predictor.predict(items[:32])
@@ -342,17 +344,18 @@ def measure(
         "row": row,
         "score": score,
         "most_score": task.most_score or 1.0,
+        "unscored": unscored,
         "items": items[:_TEXTS],
         "roles": len(next(iter(text_specs(task).values()))),
     }
 
 
-def _rows(task: Task, data: str, reading: Mapping[str, Any]) -> tuple[Columns, bool]:
-    """Return the rows of a file, and whether they have labels."""
+def _rows(task: Task, data: str, reading: Mapping[str, Any]) -> tuple[Columns, str]:
+    """Return the rows of a file, and why they have no labels, if they have none."""
     try:
-        return task.read(data, **reading), True
-    except DataError:
-        return task.read(data, roles=task.roles, **reading), False
+        return task.read(data, **reading), ""
+    except DataError as error:
+        return task.read(data, roles=task.roles, **reading), str(error)
 
 
 def _samples(task: Task) -> list[Any]:
@@ -445,6 +448,7 @@ def _advice(
     score: str,
     allowed: float,
     texts: str | None = None,
+    unscored: str = "",
 ) -> list[str]:
     """Return lines that tell which form to take for what, and where int8 is slower.
 
@@ -456,6 +460,7 @@ def _advice(
         score: the name of the task's main score; empty without labels.
         allowed: how much lower than the first row's it may be.
         texts: the file that calibrates int8 in the commands, if one is known.
+        unscored: why the rows have no labels, if some were given.
     """
     pairs = [*zip(forms, rows, strict=True)]
     speeds = {form: row[_SPEED] for form, row in pairs if row.get(_SPEED)}
@@ -481,9 +486,8 @@ def _advice(
             commands = _commands(model, form, texts)
             lines.append(f"{use}, take {form.name} ({why}): {commands}")
     if not score and any(form.is_int8 for form in speeds):
-        lines.append(
-            "int8 is not chosen without a score: give labelled rows (`--data`)"
-        )
+        line = "int8 is not chosen without a score: give labelled rows (`--data`)"
+        lines.append(f"{line}; {unscored}" if unscored else line)
     for form, speed in speeds.items():
         exact = [v for x, v in speeds.items() if x.kind == form.kind and not x.is_int8]
         if form.is_int8 and exact and speed < min(exact):

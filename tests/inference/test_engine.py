@@ -193,8 +193,9 @@ def test_texts_that_calibrate_nothing_are_told(
     texts.write_text("text\nwin cash\n", encoding="utf-8")
     argv = ["export", str(spam_folder), str(tmp_path / "out"), "--format", "onnx"]
     assert main([*argv, "--int8", "--calibrate", str(texts)]) == 2  # no packages
-    told = f"{texts} is not used: it has no labels, and int8 for onnx is not calibrated"
-    assert told in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"{texts} is not used: int8 for onnx is not calibrated" in told
+    assert f"int8 is not scored: give a labelled file as --dev ({texts}: " in told
 
 
 def test_calibration_must_hold_texts(

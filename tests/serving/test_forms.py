@@ -15,6 +15,7 @@ from bert_keras.exports.engine_files import FILES
 from bert_keras.runs.notes import say
 from bert_keras.serving import forms as module
 from bert_keras.serving.forms import FOLDER, MADE, Form
+from bert_keras.tasks.classification import Classification
 
 FORMS = [Form(FOLDER, path="emails"), *MADE]
 SPEEDS = (40.0, 44.0, 78.0, 80.0, 30.0, 120.0)  # of the folder, and as in MADE
@@ -116,6 +117,18 @@ def test_int8_is_taken_if_its_score_is_near() -> None:
     assert "take onnx (78 texts/s" in advice("accuracy", 0.01)[0]
 
 
+def test_why_rows_are_not_scored_is_told(tmp_path: Path) -> None:
+    (data := tmp_path / "rows.csv").write_text("text,label\nx,a\nx,\n")
+    rows, reason = module._rows(Classification(classes=("a", "b")), str(data), {})
+    assert len(rows) == 2 and reason.startswith(f"{data}:3: ")
+    speeds = [{module._SPEED: 2.0, "milliseconds": 1.0}] * len(FORMS)
+    given = ("emails", FORMS, speeds, 32, "", 0.0, None)
+    *_, last = module._advice(*given, reason)
+    assert last.startswith("int8 is not chosen") and last.endswith(f"; {reason}")
+    (data := tmp_path / "labelled.csv").write_text("text,label\nx,a\n")
+    assert module._rows(Classification(classes=("a", "b")), str(data), {})[1] == ""
+
+
 def test_a_form_that_failed_is_not_taken() -> None:
     assert "take openvino (80 texts/s" in advice(without="onnx")[0]
 
@@ -126,6 +139,7 @@ def test_int8_that_has_read_the_scored_rows_is_told(
 ) -> None:
     given = []
     measured = {"row": {"accuracy": 0.9, "milliseconds": 2.0}, "score": "accuracy"}
+    measured["unscored"] = ""
     monkeypatch.setattr(module, "_made", lambda *words: given.append(words[2]) or "no")
     monkeypatch.setattr(module, "_size", lambda _: 1)
     monkeypatch.setattr(module, "_measured", lambda *_: {**measured, "most_score": 1})

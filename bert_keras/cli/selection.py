@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from bert_keras.cli.arguments import (
-    MODEL,
+    ASKED,
     ROWS,
     add_batches,
     add_header,
@@ -24,7 +24,7 @@ from bert_keras.settings import SEED, SELECTIONS
 
 def add_select(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("model", metavar="MODEL", type=path, help=f"classifier or encoder: {MODEL}")
+    add("model", metavar="MODEL", type=path, help=f"classifier or encoder: {ASKED}")
     add(
         "file", metavar="UNLABELED", type=path, help=f"{ROWS} with texts to choose from"
     )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import refused
 
 from bert_keras.cli.main import main
-from bert_keras.inference.predictor import load_predictor
+from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.retrieval import selection
 from bert_keras.retrieval.selection import (
     covering_rows,
     distinct_rows,
@@ -34,6 +36,23 @@ def test_rows_cover_the_groups_that_have_no_label() -> None:
     assert sorted(groups[others]) == [2, 3]
     every = covering_rows(vectors[:3], 9, covered=vectors[:1])
     assert sorted(every) == [1, 2]  # not what is labelled, and each once
+
+
+@pytest.mark.parametrize("file", ["saved_model.pb", "onnx/model.onnx"])
+def test_an_export_of_a_classifier_is_a_classifier(
+    file: str, spam_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "onnx").mkdir()
+    for name in (file, "answers.json"):
+        (tmp_path / name).touch()
+    predictor = Predictor(spam_model)
+    monkeypatch.setattr(selection, "load_predictor", lambda *_, **__: predictor)
+    for strategy in ("margin", "entropy"):
+        found, wanted = (
+            select_rows(model, TEXTS, count=2, strategy=strategy)
+            for model in (tmp_path, predictor)
+        )
+        assert found == wanted
 
 
 @pytest.mark.slow

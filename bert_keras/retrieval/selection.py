@@ -100,14 +100,18 @@ def select_rows(
             "not only uncertain ones"
         )
         strategy = "coverage"
-    if strategy != "coverage":
+    if strategy in ("coverage", "mixture"):
+        embedder = load_embedder(model, **settings)
+        check_dense(embedder.model.task, "a selection of rows")
+    else:
         of_vectors = {**settings, "precision": None}
         given = [name for name, value in of_vectors.items() if value is not None]
-        if given and strategy != "mixture":
+        if given:
             raise ConfigError(
                 f"`{given[0]}` is for the vectors of coverage and mixture; received "
                 f"{shown(settings[given[0]])} with `strategy` {strategy}"
             )
+    if strategy != "coverage":
         doubts = uncertainties(
             model,
             [pool[row] for row in rows],
@@ -119,8 +123,6 @@ def select_rows(
         if strategy != "mixture":
             return [rows[place] for place in order[:count].tolist()]
         rows = [rows[place] for place in order[: _SHORTLIST * count].tolist()]
-    embedder = load_embedder(model, **settings)
-    check_dense(embedder.model.task, "a selection of rows")
     given = [pool[row] for row in rows] + known
     vectors = unit_rows(vectors_of(embedder, given, batch_size, progress="vectors"))
     size = len(rows)

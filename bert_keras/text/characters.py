@@ -449,7 +449,11 @@ def paged(entries: np.ndarray, expansions: list[list[int]]) -> CharacterTable:
 @functools.cache
 def mark_table(*, lowercase: bool) -> MarkTable:
     """Return the table that canonical order needs; built once for each."""
-    kinds = _kinds(MARKS)
+    return marks_of(_kinds(MARKS), lowercase=lowercase)
+
+
+def marks_of(kinds: np.ndarray, *, lowercase: bool) -> MarkTable:
+    """Return the table that canonical order needs, with the kinds of characters."""
     codes, cells, classes = [], [], []
     for code in _changed_codes(lowercase=False, strip_accents=True):
         text = _decompositions().get(code, chr(code))

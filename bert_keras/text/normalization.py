@@ -107,10 +107,13 @@ class WordSplitter(tf.Module):
                 strip_accents=strip_accents,
                 tokenize_chinese_chars=tokenize_chinese_chars,
             )
+            marks = (
+                characters.mark_table(lowercase=lowercase) if strip_accents else None
+            )
         else:
             table = splitting.table
+            marks = splitting.marks if splitting.orders_marks else None
             self._has_kinds_of_words = bool({"letters", "digits"} & splitting.breaks)
-            strip_accents = "marks" not in splitting.names and strip_accents
         # Variables, since constants are copied into each exported function; on
         # the CPU, where the string ops and tf.data run.
         constant = functools.partial(tf.Variable, trainable=False)
@@ -118,12 +121,11 @@ class WordSplitter(tf.Module):
             self._pages = constant(table.pages)
             self._entries = constant(table.entries)
             self._expansions = constant(table.expansions)
-            if strip_accents:
-                marks = characters.mark_table(lowercase=lowercase)
+            if marks is not None:
                 self._mark_codes = constant(marks.codes)
                 self._mark_cells = constant(marks.cells)
                 self._mark_classes = constant(marks.classes)
-        self._orders_marks = strip_accents
+        self._orders_marks = marks is not None
         self._literal: TokenMatcher | None = None
         self._normalized: TokenMatcher | None = None
         for group in (True, False):  # contents are normalized without any matcher

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_keras.errors import ConfigError, shown
 from bert_keras.text import characters
-from bert_keras.text.characters import KIND_BITS, CharacterTable
+from bert_keras.text.characters import KIND_BITS, CharacterTable, MarkTable
 
 Cells = list[tuple[int, bool]]  # code points, and whether each is a word of its own
 
@@ -61,10 +61,24 @@ class Splitting:
         """Whether ASCII text gives BERT's words."""
         return self.breaks == {"punctuation"} and "replace" not in self.names
 
+    @property
+    def orders_marks(self) -> bool:
+        """Whether marks are kept, in canonical order."""
+        return "accents" in self.names and "marks" not in self.names
+
+    @property
+    def marks(self) -> MarkTable:
+        """The table that canonical order needs."""
+        kinds = _kinds(self)
+        kinds[sorted(characters.as_set(characters.MARKS))] = characters.GONE
+        return characters.marks_of(kinds, lowercase="lower" in self.names)
+
     @functools.cached_property
     def table(self) -> CharacterTable:
         """The table of characters; built in about 0.3 s."""
         kinds = _kinds(self)
+        if self.orders_marks:
+            kinds[sorted(characters.as_set(characters.KEPT_MARKS))] = characters.MARK
         replaced = {ord(step[1]) for step in self.steps if step[0] == "replace"}
         changed = replaced | {
             code
@@ -192,8 +206,6 @@ def _kinds(splitting: Splitting) -> np.ndarray:
     kinds[sorted(characters.as_set(characters.WHITE_SPACE))] = characters.SPACE
     if "clean" in splitting.names:
         kinds[sorted(characters.as_set(characters.DELETED))] = characters.GONE
-    if splitting.names & {"accents"} and "marks" not in splitting.names:
-        kinds[sorted(characters.as_set(characters.KEPT_MARKS))] = characters.MARK
     return kinds
 
 

@@ -864,7 +864,9 @@ def test_added_tokens_equal_the_reference(parse, flag):
     assert differing(graph(ours), theirs, texts) == []
 
 
-@pytest.mark.parametrize("name", ["course", "quicktour", "digits", "uncleaned", "nfkc"])
+@pytest.mark.parametrize(
+    "name", ["course", "quicktour", "digits", "uncleaned", "nfkc", "words", "spaces"]
+)
 def test_normalizers_and_pre_tokenizers_of_tokenizer_json(tmp_path, name):
     from tokenizers import normalizers, pre_tokenizers
 
@@ -882,6 +884,8 @@ def test_normalizers_and_pre_tokenizers_of_tokenizer_json(tmp_path, name):
         ),
         "uncleaned": (n.BertNormalizer(clean_text=False), p.BertPreTokenizer()),
         "nfkc": (n.Sequence([n.NFKC(), *stripped]), p.WhitespaceSplit()),
+        "words": (n.BertNormalizer(), p.Whitespace()),
+        "spaces": (n.BertNormalizer(), p.WhitespaceSplit()),
     }
     vocabulary = [token for token in SMALL if "\0" not in token]
     theirs = reference(vocabulary)
@@ -891,6 +895,7 @@ def test_normalizers_and_pre_tokenizers_of_tokenizer_json(tmp_path, name):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     ours = WordPieceTokenizer.from_folder(tmp_path)
     odd = ["a_b 1½ ##ed ##", "日本 ａ\ufb01 x1y", "+1\x85\0a \U000f0000 \U0010fffd"]
+    odd.append("a\u219bb a\u226eb \u302e")  # accents of other characters than letters
     texts = [*fuzz(2000, seed=5), *odd]
     assert differing(graph(ours), theirs, texts) == []
     ours.save(tmp_path / "again")

@@ -35,7 +35,8 @@ class WordPieceTokenizer(tf.Module):
     """Turn texts into the WordPiece ids that the `tokenizers` library gives.
 
     Ids and offsets are equal for every string; only for a normalized added token with
-    `lstrip` or `rstrip`, the offsets of `tokenizers` include a CJK character beside it.
+    `lstrip` or `rstrip`, the offsets of `tokenizers` include a CJK character beside it,
+    and for letters that NFC or NFKC joins, they are the first letter's.
     `packing` adds the special tokens. Every op is a TensorFlow op on the CPU, under any
     Keras backend.
     `keras.export.ExportArchive.track` accepts the tokenizer.

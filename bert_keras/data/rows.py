@@ -448,10 +448,12 @@ class Selection:
             raise NoColumnError(message, path=path)
         if named and len(first) > 1:
             message += self.other_columns(first, missing)
+        role = next(r for r, name in self.columns.items() if quote(name) in missing)
+        by_number = f"select columns by number, such as {_option_of(role, '0')}"
         if named and self.header == "auto":
-            message += "; if its first line is not a header, select columns by number"
+            message += f"; if its first line is not a header, {by_number}"
         elif not named and any(_number(c) is None for c in self.columns.values()):
-            message += "; without a header, select columns by number"
+            message += f"; without a header, {by_number}"
         raise NoColumnError(message, path=path)
 
     def other_columns(self, names: Sequence[str], missing: Sequence[str]) -> str:

@@ -179,7 +179,7 @@ def document_rules(
         "columns": columns,
         "optional": [role for role, is_optional in optional.items() if is_optional],
         "empty": [*columns],
-        "nulls": [role for role in columns if role != "text"],
+        "nulls": [*columns],
         "unread": ["text_pair", "title"] if is_plain else [],
     }
 

@@ -176,15 +176,19 @@ def test_a_bad_row_leaves_the_old_file(encoder_folder: Path, tmp_path: Path) -> 
         "empty",
     )
     blank = write_tsv(tmp_path / "blank.tsv", [("text",), (" ",)])
-    for place in (output, tmp_path / "a.parquet"):
-        refused(
-            lambda place=place: write_features(
-                encoder_folder, blank, place, skip_empty=True
-            ),
-            "blank.tsv: has no text: all rows are empty",
-        )
+    nulls = tmp_path / "nulls.jsonl"
+    nulls.write_text('{"text": null}\n{}\n', "utf-8")
+    for file in (blank, nulls):
+        for place in (output, tmp_path / "a.parquet"):
+            refused(
+                lambda file=file, place=place: write_features(
+                    encoder_folder, file, place, skip_empty=True
+                ),
+                f"{file.name}: has no text: all rows are empty",
+            )
+    names = ["a.npz", "blank.tsv", "nulls.jsonl", "texts.tsv"]
     assert output.read_text() == "old"
-    assert sorted(files_of(tmp_path)) == ["a.npz", "blank.tsv", "texts.tsv"]
+    assert sorted(files_of(tmp_path)) == names
 
 
 def test_a_full_disk_is_one_line(

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, counted
 from bert_keras.files.records import first_example
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import JOURNAL, MANIFEST, read_manifest
@@ -156,11 +156,15 @@ def _settings_of(
     hash_ = vocabulary_hash(tokenizer.vocabulary)
     for folder, manifest in manifests.items():
         if manifest["vocabulary_sha256"] != hash_:
+            more = len(manifest["tokenizer"].get("added_tokens", ()))
+            more -= len(tokenizer.added_tokens)
+            further = counted(more, "further added tokens")
+            hint = f"; it has {further}: give its `--add-tokens`" if more > 0 else ""
             raise DataError(
                 "was made with a vocabulary other than the tokenizer's: of "
                 f"{manifest['vocabulary_size']:,} tokens, SHA-256 "
                 f"{manifest['vocabulary_sha256'][:12]}…; received "
-                f"{tokenizer.vocab_size:,}, {hash_[:12]}…",
+                f"{tokenizer.vocab_size:,}, {hash_[:12]}…{hint}",
                 path=Path(folder) / MANIFEST,
             )
         difference = what_differs(

@@ -255,7 +255,9 @@ def test_pretraining_goes_on_with_added_tokens(
     go = ["pretrain", "--data", str(data), "--output", str(run), "--steps", "1"]
     go += ["--batch-size", "2", "--encoder", str(encoder_folder)]
     assert main(go) == 2
-    assert "vocabulary other than the tokenizer's" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "vocabulary other than the tokenizer's" in told
+    assert "it has 2 further added tokens: give its `--add-tokens`" in told
     assert main([*go, *common]) == 0
     assert "added tokens, 2 of 2: covid, winz" in capsys.readouterr().err
     tokenizer = Folder.open(run / "model").tokenizer

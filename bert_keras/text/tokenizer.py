@@ -234,6 +234,8 @@ class WordPieceTokenizer(tf.Module):
     def decode(self, ids: Any, *, skip_special_tokens: bool = True) -> Any:
         """Return the text of ids, as the `tokenizers` library does.
 
+        Only an added token keeps its case and accents, which `tokenizers` normalizes.
+
         Pieces are joined to words, with spaces between words. The result is in general
         not the original text: the tokenizer drops spaces, case and accents.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 _FEW_TEXTS, _FEW_BYTES = 4, 600  # fewer are one batch; others gain as two in flight
+_MOST_BYTES = 1 << 22  # tokenized together: a graph takes about 50 times as much memory
 DEFAULT = "serving_default"  # the signature of texts
 Parts = tuple[Sequence[Any], ...]  # N texts of each role
 
@@ -86,3 +87,23 @@ def bytes_of(text: str | Sequence[str] | int) -> int:
     if isinstance(text, str):
         return len(text.encode("utf-8", "surrogatepass"))
     return sum(map(bytes_of, text))
+
+
+def rows_together(texts: Parts, *, most: int) -> Iterator[range]:
+    """Yield the rows, by index from 0, whose texts are tokenized together.
+
+    They are at most so many, and have at most 4 MiB unless it is one row.
+
+    Example:
+        >>> list(rows_together((["a", "b", "c"],), most=2))
+        [range(0, 2), range(2, 3)]
+    """
+    first, size, count = 0, 0, len(texts[0])
+    for row in range(count):
+        added = sum(bytes_of(part[row]) for part in texts)
+        if row > first and (row - first == most or size + added > _MOST_BYTES):
+            yield range(first, row)
+            first, size = row, 0
+        size += added
+    if count:
+        yield range(first, count)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from bert_keras.answering.answering import rows_together
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError
@@ -153,10 +154,11 @@ def measure_lengths(
         scored = name != UNLABELED
         use = "score" if scored else "answer"
         texts = texts_of(task, columns, use=use)
-        starts = range(0, len(texts[0]), _AT_ONCE)
         parts = (
-            preprocessing.as_tensors([p[at : at + _AT_ONCE] for p in texts])
-            for at in starts
+            preprocessing.as_tensors([part[rows.start : rows.stop] for part in some])
+            for at in range(0, len(texts[0]), _AT_ONCE)
+            for some in [tuple(part[at : at + _AT_ONCE] for part in texts)]
+            for rows in rows_together(some, most=_AT_ONCE)
         )
         in_windows = task.reads_windows
         count = 3 if in_windows else 2

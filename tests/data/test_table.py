@@ -130,7 +130,10 @@ def test_missing_columns_list_the_existing_ones(write):
     check_error(path, {"text": "text", "label": "label"}, message)
     check_error(path, {"text": 2}, "has no column `2`; it has columns 0 to 1")
     check_error(
-        path, {"text": "id"}, "without a header, select columns by number, such as --text 0", header="no"
+        path,
+        {"text": "id"},
+        "without a header, select columns by number, such as --text 0",
+        header="no",
     )
     path = write('{"a": 1, "b": 2}', "a.jsonl")
     check_error(

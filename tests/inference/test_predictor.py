@@ -296,3 +296,13 @@ def test_answers_that_are_not_finite_are_reported(
     assert len(line) < 300
     columns = as_columns(text=["win cash"], label=["ham"])
     refused(lambda: predictor.answers(columns), "`score`", "1 of 1 texts", "'win cash'")
+
+
+def test_long_texts_are_tokenized_a_few_at_a_time() -> None:
+    from bert_keras.answering.answering import rows_together
+
+    long, short = "x" * (3 << 20), "y" * (1 << 19)
+    texts = [short, short, long, short, long, long, ""]
+    found = [[*rows] for rows in rows_together((texts,), most=32)]
+    assert found == [[0, 1, 2], [3, 4], [5, 6]]
+    assert not [*rows_together(([],), most=32)]

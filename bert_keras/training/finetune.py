@@ -46,7 +46,7 @@ from bert_keras.runs.run_folder import (
     run_path,
 )
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Task, overrides
 from bert_keras.tasks.hugging_face import unread_elsewhere
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.training.choices import Choice, TrainRequest
@@ -568,7 +568,8 @@ def _score(
     elif fitted.validated is not None:
         name, chosen, answers, tuned, trained_on = fitted.validated
         columns, sizes = data["train"].take(chosen), lengths["train"].take(chosen)
-        model.task = task = tuned
+        if overrides(task, "tune"):  # others are as `finalize` returned them
+            model.task = task = tuned
         scores[name] = {**tuned.score(columns, answers), "trained_on": trained_on}
         rows[name] = (columns, answers, sizes)
         facts[name] = facts_of(model, columns, sizes)

@@ -216,6 +216,18 @@ def test_a_linear_run_writes_an_ordinary_folder(
     assert not list(tmp_path.glob(".*run*"))
 
 
+def test_a_linear_head_answers_in_the_units_of_the_rows(
+    encoder_folder: Path, tmp_path: Path
+) -> None:
+    labels = 1000.0 + np.arange(len(TEXTS))
+    rows = as_columns(text=TEXTS, label=labels.tolist())
+    given = {"encoder": encoder_folder, "train": rows, "config": LINEAR}
+    found = train("regression", output=tmp_path / "model", **given).model
+    answers = found.answer(tf.constant(TEXTS))["score"].numpy()
+    assert (found.task.mean, found.task.std) == (0, 1)
+    assert answers.mean() == pytest.approx(labels.mean(), abs=1)
+
+
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 def test_a_head_on_all_layers_reads_the_mean_of_each(
     layout: str, make_model: Any

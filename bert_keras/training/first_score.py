@@ -37,9 +37,9 @@ from bert_keras.training.progress import UPDATE_COST
 from bert_keras.training.tracking import Trackers
 
 FIRST, NOTE = "first", "first.json"  # inside the run folder
-# Floating-point operations of a training that takes about half a minute on two cores;
+# Floating-point operations of a training that takes about a minute on two cores;
 # shorter ones have no first score. A GPU does so many in a second.
-LEAST_WORK, _TIMES_ON_GPU = 1.5e12, 100
+LEAST_WORK, _TIMES_ON_GPU = 3e12, 50
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,6 +30,7 @@ from bert_keras.data.rows import ending_of, stream_lines
 from bert_keras.errors import ConfigError, received
 from bert_keras.model.encoder import BertEncoder, batch_inputs, named_inputs
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
+from bert_keras.runs.notes import say_once
 from bert_keras.settings import check_whole_number, with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Run, Task, refuse_weights
 from bert_keras.tasks.hugging_face import HeadCodec
@@ -213,6 +214,12 @@ class MaskedLM(MaskedLMSettings, Task):
             "place of the row: softmax of the output",
             "activation": "softmax",
         }
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        (texts,) = super().parts(items)
+        if not all(MASK in text for text in texts):
+            say_once(f"texts without {MASK} have no word to fill: their `masks` are []")
+        return (texts,)
 
     def respond(
         self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False

@@ -20,6 +20,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.runs.notes import collected
 from bert_keras.tasks.masked_lm import MaskedLM, pseudo_perplexity
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.evaluation import evaluate
@@ -95,6 +96,12 @@ def test_texts_are_filled(
     model: Any, text: str, tokens: list[str], filled: str
 ) -> None:
     assert fill(model, text, *tokens) == filled
+
+
+def test_a_text_without_a_mask_is_told(predictor: Predictor) -> None:
+    with collected(shown=False) as notes:
+        predictor.predict(["see [MASK]", "see [mask]", "see"])
+    assert notes == ["texts without [MASK] have no word to fill: their `masks` are []"]
 
 
 def test_only_the_mask_is_parsed(model: Any) -> None:

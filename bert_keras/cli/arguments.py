@@ -424,11 +424,10 @@ def check_models(*models: str | None, checkpoints: Iterable[str] = ()) -> None:
 
     What is on a hub is not looked for.
     """
-    from bert_keras.exports.saved_model_folder import find_saved_model
-    from bert_keras.inference.session import find_engine
+    from bert_keras.inference.session import is_export
 
     given = [place for place in models if place is not None]
-    others = [x for x in given if not find_engine(x) and not find_saved_model(x)]
+    others = [place for place in given if not is_export(place)]
     for place in (*others, *checkpoints):
         from bert_keras.checkpoints.formats import HUB, read_checkpoint
 

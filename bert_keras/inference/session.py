@@ -16,7 +16,7 @@ from bert_keras.answering.answering import Spec
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import CheckpointError, ConfigError, needs, one_line
 from bert_keras.exports.engine_files import ANSWER_FILES, FILES, INT8_FILES
-from bert_keras.exports.saved_model_folder import ANSWERS
+from bert_keras.exports.saved_model_folder import ANSWERS, find_saved_model
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.settings import ENGINES, check_choice
 
@@ -282,6 +282,14 @@ def find_engine(folder: str | os.PathLike[str]) -> str | None:
             "run: use the model folder"
         )
     return kinds[0] if kinds else None
+
+
+def is_export(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder is an export for an engine, or has a SavedModel.
+
+    Raises as `find_engine` does.
+    """
+    return find_engine(folder) is not None or find_saved_model(folder) is not None
 
 
 def answers_alone(folder: str | os.PathLike[str]) -> bool:

@@ -256,13 +256,14 @@ class Folder:
                     raise
         return self.task(task_class) if is_same else None
 
-    def embedding(self) -> Any:
-        """Return the task of the vectors for which the encoder was trained, if any."""
-        return self.held(find_task("embedding"))
+    def embedding(self, *, plain: bool = False) -> Any:
+        """Return the task of the vectors for which the encoder was trained.
 
-    def plain_embedding(self) -> Any:
-        """Return the task of the vectors of an encoder that was trained for none."""
-        return from_model_config(find_task("embedding"), {})
+        Of an encoder that was trained for none `None`, or the default one with `plain`.
+        """
+        task_class = find_task("embedding")
+        held = self.held(task_class)
+        return from_model_config(task_class, {}) if plain and held is None else held
 
     def _task_class(self) -> type[Task]:
         """Return the task that the folder names, or that its architecture implies."""

@@ -57,7 +57,6 @@ _SIZES = (
     "num_attention_heads",
     "intermediate_size",
 )
-# Settings that follow from the rows.
 
 
 def load_model(

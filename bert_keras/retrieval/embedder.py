@@ -117,7 +117,7 @@ def load_embedder(
         raise ConfigError(f"no setting of features is named {sorted(unknown)[0]!r}")
     check_choice("precision", precision, PRECISIONS)
     folder = model_folder.Folder.open(source)
-    held = folder.embedding() or folder.plain_embedding()
+    held = folder.embedding(plain=True)
     for name in given:
         if name not in _OF_LONG_TEXTS:
             check_dense(held, f"`{name}`")
@@ -157,7 +157,7 @@ def shared_settings(
         taken, task = {"precision"}, read_answers_file(place, place / ANSWERS, None)[0]
     else:
         folder = model_folder.Folder.open(source)
-        task = folder.embedding() or folder.plain_embedding()
+        task = folder.embedding(plain=True)
         taken |= {"combine"} if task.kind == "dense" else set()
     if prompt in ("query", "document", *getattr(task, "prompts", ())):
         taken.add("prompt")

@@ -14,10 +14,9 @@ import numpy as np
 
 from bert_keras.data.items import as_strings
 from bert_keras.errors import BertKerasError, ConfigError, DataError, shown
-from bert_keras.exports.saved_model_folder import find_saved_model
 from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor, load_predictor
-from bert_keras.inference.session import find_engine
+from bert_keras.inference.session import is_export
 from bert_keras.models.folder import Folder
 from bert_keras.retrieval.embedder import Source, load_embedder, vectors_of
 from bert_keras.runs.notes import say
@@ -183,9 +182,8 @@ def uncertainties(
     Raises:
         ConfigError: the model is no classifier of single texts.
     """
-    if not isinstance(model, Predictor):
-        if find_engine(model) or find_saved_model(model):  # class_count reads folders
-            model = load_predictor(model, precision=precision)
+    if not isinstance(model, Predictor) and is_export(model):
+        model = load_predictor(model, precision=precision)  # class_count reads folders
     if not class_count(model):
         raise ConfigError(
             f"`strategy` {strategy} needs a classifier of single texts: use coverage "

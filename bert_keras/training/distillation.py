@@ -30,10 +30,9 @@ from bert_keras.data.class_names import comparable, listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import stratified_holdout
 from bert_keras.errors import ConfigError, DataError, counted, received
-from bert_keras.exports.saved_model_folder import find_saved_model
 from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor, load_predictor
-from bert_keras.inference.session import find_engine
+from bert_keras.inference.session import is_export
 from bert_keras.model.distillation import SoftLoss, softened
 from bert_keras.model.layers import MASKED
 from bert_keras.models.objective import SOFT, SOFT_WEIGHTS, STATES, LossSum
@@ -80,7 +79,7 @@ def student_encoder(
             "`encoder` must be given; or `keep_layers`, for layers of the teacher, or "
             "`student`, for a new encoder"
         )
-    if find_saved_model(config.teacher) or find_engine(config.teacher):
+    if is_export(config.teacher):
         raise ConfigError(
             "`teacher` must be a model folder, whose encoder the student gets, without "
             f"`encoder`; received the export {config.teacher}"

@@ -365,7 +365,7 @@ def head_settings(folder: Folder, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "pooling" in given:
         return {}
-    held = folder.embedding() or folder.plain_embedding()
+    held = folder.embedding(plain=True)
     pooling = held.pooling if held.pooling in _READABLE else "mean"
     return {"pooling": pooling, "normalize": held.normalize, **given}
 
@@ -433,7 +433,7 @@ def vectors_of(facts: Facts, task: type[Task] | Task) -> dict[str, Any]:
     held = facts.folder.embedding()
     if held is None and facts.is_open:
         if facts.folder.held(class_of(task)) is None:
-            held = facts.folder.plain_embedding()
+            held = facts.folder.embedding(plain=True)
     if held is None or held.pooling not in _READABLE:
         return {}
     normalize = facts.given.get("normalize", held.normalize)
